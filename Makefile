@@ -1,0 +1,30 @@
+# Two commands matter: `make demo` and `make test`. Everything they need is installed by them.
+PYTHON := .venv/bin/python
+
+.PHONY: demo test unit lint lab lab-down clean
+
+demo: .venv/ready
+	@tools/demo
+
+test: .venv/ready lint
+	$(PYTHON) -m pytest
+
+unit: .venv/ready
+	$(PYTHON) -m pytest tests/unit tests/operations
+
+lint: .venv/ready
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+lab: .venv/ready
+	$(PYTHON) -m lab up 3 --topology dual-2080ti-nv2 --topology dual-3090-nv4 --topology cpu-only
+
+lab-down: .venv/ready
+	$(PYTHON) -m lab down
+
+.venv/ready: pyproject.toml tools/venv
+	@tools/venv
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,66 @@
+"""Reading a catalogue: a folder of YAML pages, one entry each, named as its file; later folders win."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import yaml
+from pydantic import Field
+
+from gpufleet.errors import ConfigError, nearest
+from gpufleet.schema import Data, Name, OneLine, read
+
+
+class Entry(Data):
+    """What every entry of a catalogue has."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    name: Name
+    title: OneLine
+    path: Path = Field(default=Path(), exclude=True)
+
+
+E = TypeVar("E", bound=Entry)
+
+
+class Catalogue(dict[str, E]):
+    """Entries by name."""
+
+    def __init__(self, kind: str, entries: dict[str, E]) -> None:
+        super().__init__(entries)
+        self.kind = kind
+
+    def find(self, name: str, where: str) -> E:
+        """The entry of that name. Raises ConfigError with the nearest right name."""
+        if name not in self:
+            raise ConfigError([f"{where}: unknown {self.kind} {name!r}{nearest(name, self)}"])
+        return self[name]
+
+
+def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
+    """All entries of `folders`. Raises ConfigError naming each page that is wrong."""
+    entries: dict[str, E] = {}
+    problems: list[str] = []
+    for page in [page for folder in folders for page in sorted(folder.glob("*.yaml"))]:
+        where = f"{page.parent.name}/{page.name}"
+        try:
+            data = yaml.safe_load(page.read_text(encoding="utf-8"))
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            problems.append(f"{where}: is not YAML: {' '.join(str(error).split())}")
+            continue
+        if not isinstance(data, dict):
+            problems.append(f"{where}: must be a mapping")
+            continue
+        try:
+            entry = read(kind, data, where).model_copy(update={"path": page})
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if entry.name != page.stem:
+            problems.append(f"{where}: its name is {entry.name!r}, but the file says {page.stem!r}")
+        entries[entry.name] = entry
+    if problems:
+        raise ConfigError(problems)
+    return Catalogue(word, entries)

@@ -1,0 +1,92 @@
+"""What has to change on a box: the plan beside the facts. Nothing here means nothing to do. No I/O."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpufleet.models import Model
+from gpufleet.plan import BoxPlan, Instance
+from gpufleet.render import Release, release
+from gpufleet.stacks import Stack
+from gpufleet.toolkit import version
+
+
+@dataclass(frozen=True)
+class InstanceChange:
+    """An instance to be staged or switched, and why."""
+
+    instance: Instance
+    release: Release
+    stage: bool
+    reasons: list[str]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """All that a deploy would do on a box."""
+
+    packages: list[str] = field(default_factory=list)
+    runtimes: list[Stack] = field(default_factory=list)
+    models: list[Model] = field(default_factory=list)
+    instances: list[InstanceChange] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.packages or self.runtimes or self.models or self.instances)
+
+    def lines(self) -> list[str]:
+        """One line for each thing that would be done."""
+        lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
+        lines += [f"install runtime {stack.runtime}" for stack in self.runtimes]
+        lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
+        lines += [
+            f"activate {change.instance.name} {change.release.digest}: {', '.join(change.reasons)}"
+            for change in self.instances
+        ]
+        return lines
+
+
+def changes(plan: BoxPlan) -> Changes:
+    """Compare a plan with what its box was found to be."""
+    facts = plan.facts
+    runtimes, models = facts.get("runtimes") or {}, facts.get("models") or {}
+    return Changes(
+        packages=_packages(plan),
+        runtimes=[stack for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete")],
+        models=[model for model in plan.models if not models.get(f"{model.name}/{model.revision}", {}).get("complete")],
+        instances=[change for change in (_instance(plan, instance) for instance in plan.instances) if change.reasons],
+    )
+
+
+def _packages(plan: BoxPlan) -> list[str]:
+    if not plan.settings.host.install_packages:
+        return []
+    missing = [name for name in plan.packages if not plan.facts["packages"].get(name)]
+    toolkit = f"cuda-toolkit-{plan.toolkit}"
+    if plan.toolkit and toolkit not in missing and version(plan.toolkit) not in plan.facts["toolkits"]:
+        missing.append(toolkit)
+    return missing
+
+
+def _instance(plan: BoxPlan, instance: Instance) -> InstanceChange:
+    wanted = release(instance, plan.toolkit)
+    found = (plan.facts.get("instances") or {}).get(instance.name)
+    if found is None:
+        return InstanceChange(instance, wanted, True, ["new"])
+    reasons = []
+    drift = list(found.get("drift") or [])
+    # An absolute path is the unit's link, which the activation puts right; the others are files of the release.
+    edited = any(not path.startswith("/") for path in drift)
+    staged = wanted.digest in (found.get("releases") or [])
+    if found.get("current") is None and found.get("gated") == wanted.digest:
+        reasons.append("its current link is gone")
+    elif found.get("current") != wanted.digest:
+        reasons.append(f"its configuration changed (was {found.get('current') or 'none'})")
+    reasons += drift
+    service = found.get("service") or {}
+    if service.get("active") != "active":
+        reasons.append(f"its service is {service.get('active') or 'not there'}")
+    if service.get("enabled") is False:
+        reasons.append("its service is not enabled")
+    if not reasons and (found.get("gated") != wanted.digest or found.get("stale")):
+        reasons.append("an earlier activation did not end")
+    return InstanceChange(instance, wanted, not staged or edited, reasons)

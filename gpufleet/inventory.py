@@ -1,0 +1,233 @@
+"""The owner's inventory: boxes in, pyinfra groups by trait out; everything in it is checked before any connection."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import socket
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpufleet import catalogue, paths
+from gpufleet.catalogue import Catalogue
+from gpufleet.errors import WRONG, ConfigError, nearest
+from gpufleet.layers import Layer, checked, load_group_data
+from gpufleet.models import Model
+from gpufleet.plan import Box
+from gpufleet.settings import Settings
+from gpufleet.stacks import Stack
+from gpufleet.traits import traits_of
+
+# What pyinfra's SSH connector takes from a host's data (pyinfra 3.10).
+SSH_KEYS = frozenset(
+    [
+        "ssh_hostname",
+        "ssh_port",
+        "ssh_user",
+        "ssh_password",
+        "ssh_key",
+        "ssh_key_password",
+        "ssh_allow_agent",
+        "ssh_look_for_keys",
+        "ssh_forward_agent",
+        "ssh_config_file",
+        "ssh_known_hosts_file",
+        "ssh_paramiko_connect_kwargs",
+        "ssh_connect_retries",
+        "ssh_connect_retry_min_delay",
+        "ssh_connect_retry_max_delay",
+        "ssh_file_transfer_protocol",
+        "_sudo_password",
+    ]
+)
+NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")
+
+
+@dataclass
+class Fleet:
+    """An inventory that was checked: its boxes, the layers that apply to them, and the catalogues."""
+
+    root: Path
+    inventory: Path
+    boxes: dict[str, Box]
+    addresses: dict[str, dict[str, Any]]
+    layers: dict[str, list[Layer]]
+    stacks: Catalogue[Stack]
+    models: Catalogue[Model]
+    facts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def facts_folder(self) -> Path:
+        """Where the facts of its boxes are kept, beside the inventory."""
+        return self.inventory.parent / "facts" / self.inventory.stem
+
+    def groups(self) -> dict[str, list[Any]]:
+        """A pyinfra group for each trait that some box is known to have, and one of all boxes."""
+        groups: dict[str, list[Any]] = {"fleet": [(name, self._data(name)) for name in self.boxes]}
+        for name, facts in self.facts.items():
+            for trait in traits_of(facts):
+                groups.setdefault(trait, []).append(name)
+        return groups
+
+    def _data(self, name: str) -> dict[str, Any]:
+        # Host keys are checked, always: operations.contact asks about unknown ones before pyinfra connects.
+        return {**self.addresses[name], "ssh_strict_host_key_checking": "yes"}
+
+
+# The fleet that the running command works on, and what is to be done with it before pyinfra connects.
+_current: list[Fleet] = []
+before_connect: list[Callable[[Fleet], None]] = []
+
+
+def current() -> Fleet:
+    """The fleet that the inventory of this run defined. Raises ConfigError when it used no `by_traits`."""
+    if not _current:
+        raise ConfigError(["the inventory does not call gpufleet.inventory.by_traits: see inventory/home.py"])
+    return _current[-1]
+
+
+def by_traits(boxes: Sequence[Any], models: Iterable[str | Path] = ()) -> dict[str, list[Any]]:
+    """The groups of an inventory file: `globals().update(by_traits(boxes))`.
+
+    + boxes: (name, data) for each box; data are `ssh_…` keys of pyinfra and settings
+    + models: further folders with pages of models, beside the product's and the owner's files/models
+
+    What is wrong is printed, a line each, and the program ends with 2 before any connection.
+    """
+    source = Path(sys._getframe(1).f_code.co_filename).resolve()
+    try:
+        fleet = load(boxes, source, [Path(folder) for folder in models])
+        check_directory(fleet)
+        _current[:] = [fleet]
+        for hook in before_connect:
+            hook(fleet)
+    except ConfigError as error:
+        for problem in error.problems:
+            print(f"gpufleet: {problem}", file=sys.stderr)
+        raise SystemExit(WRONG) from None
+    return fleet.groups()
+
+
+def check_directory(fleet: Fleet) -> None:
+    """Raises ConfigError from another directory, where pyinfra would find neither group_data nor config.py."""
+    if Path.cwd().resolve() != fleet.root:
+        raise ConfigError(
+            [f"run this in {fleet.root}, or with --chdir {fleet.root}: the working directory is {Path.cwd()}"]
+        )
+
+
+def load(boxes: Sequence[Any], source: Path, model_folders: Sequence[Path] = ()) -> Fleet:
+    """Check an inventory and everything around it, without a connection. Raises ConfigError with all that is wrong."""
+    root = source.parent.parent if source.parent.name == "inventory" else source.parent
+    shown = str(source.relative_to(root))
+    problems: list[str] = []
+    stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))
+    models = catalogue.load(Model, "model", [*paths.model_folders(root), *model_folders])
+    fleet = Fleet(root, source, {}, {}, {}, stacks, models)
+    for item in boxes:
+        try:
+            _add(fleet, item, shown, _groups_of(source))
+        except ConfigError as error:
+            problems += error.problems
+    if not boxes:
+        problems.append(f'{shown}: there is no box in it; add one: ("name", {{"ssh_hostname": "192.168.1.11"}})')
+    groups = set(_groups_of(source)) | {source.stem, "all", "fleet"}
+    try:
+        folders = [root / "group_data", source.parent / "group_data"]
+        fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root)
+    except ConfigError as error:
+        problems += error.problems
+    problems += _unknown_names(fleet)
+    if problems:
+        raise ConfigError(problems)
+    fleet.facts = _cached_facts(fleet)
+    return fleet
+
+
+def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -> None:
+    name, data = item if isinstance(item, tuple) and len(item) == 2 else (item, {})
+    if not isinstance(name, str) or not isinstance(data, Mapping):
+        raise ConfigError([f'{shown}: {item!r} is no box; write ("name", {{"ssh_hostname": …, "serve": […]}})'])
+    where = f"{shown}: box {name}"
+    if not NAME.match(name):
+        raise ConfigError([f"{where}: a name is letters, digits, dots and dashes"])
+    if name in fleet.boxes:
+        raise ConfigError([f"{where} is there twice"])
+    unknown = [key for key in data if key not in SSH_KEYS and key not in Settings.model_fields]
+    if unknown:
+        known = SSH_KEYS | set(Settings.model_fields)
+        raise ConfigError(f"{where}: unknown key {key!r}{nearest(key, known)}" for key in unknown)
+    address = {key: value for key, value in data.items() if key in SSH_KEYS}
+    settings = checked({key: value for key, value in data.items() if key not in SSH_KEYS}, where)
+    if not address.get("ssh_hostname") and not _resolves(name):
+        raise ConfigError([f"{where} has no address: add ssh_hostname, or a Host {name} to your ssh config"])
+    member = tuple(group for group, names in groups.items() if name in names)
+    fleet.addresses[name] = address
+    fleet.boxes[name] = Box(name, settings, (*member, fleet.inventory.stem), where)
+
+
+def _resolves(name: str) -> bool:
+    """Whether ssh would find an address for a bare name: in the user's ssh config, or by the resolver."""
+    config = Path.home() / ".ssh" / "config"
+    if config.is_file():
+        words = re.findall(r"(?im)^\s*host\s+(.+)$", config.read_text(encoding="utf-8", errors="replace"))
+        if name in " ".join(words).split():
+            return True
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def _groups_of(source: Path) -> dict[str, list[str]]:
+    """The groups an inventory file defines by hand: module-level lists of names, read without running it again."""
+    groups: dict[str, list[str]] = {}
+    for node in ast.parse(source.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
+            members = [item.elts[0] if isinstance(item, ast.Tuple) and item.elts else item for item in node.value.elts]
+            names = [str(member.value) for member in members if isinstance(member, ast.Constant)]
+            for target in node.targets:
+                if isinstance(target, ast.Name) and not target.id.startswith("_"):
+                    groups[target.id] = names
+    return groups
+
+
+def _unknown_names(fleet: Fleet) -> list[str]:
+    """Stacks and models that some layer or box names and no catalogue has."""
+    problems: list[str] = []
+    layers = [layer for found in fleet.layers.values() for layer in found]
+    layers += [Layer(box.source, box.data) for box in fleet.boxes.values()]
+    for layer in layers:
+        entries = [{"model": item} if isinstance(item, str) else item for item in layer.values.get("serve", [])]
+        named_stacks = [layer.values.get("stack"), *[entry.get("stack") for entry in entries]]
+        for stack in filter(None, named_stacks):
+            problems += _problems(fleet.stacks, stack, layer.source)
+        for entry in entries:
+            problems += _problems(fleet.models, entry["model"], layer.source)
+    return problems
+
+
+def _problems(known: Catalogue[Any], name: str, where: str) -> list[str]:
+    try:
+        known.find(name, where)
+    except ConfigError as error:
+        return error.problems
+    return []
+
+
+def _cached_facts(fleet: Fleet) -> dict[str, Mapping[str, Any]]:
+    """Facts of an earlier run, by box; a file that cannot be read counts as absent and is written anew."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in fleet.boxes:
+        try:
+            facts = json.loads((fleet.facts_folder / f"{name}.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        if isinstance(facts, dict) and facts.get("schema") == 1:
+            found[name] = facts
+    return found

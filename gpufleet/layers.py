@@ -1,0 +1,121 @@
+"""Layers of settings with provenance: mappings merge key by key, the rest replaces, each value keeps its source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from gpufleet.errors import ConfigError, nearest
+from gpufleet.schema import read
+from gpufleet.settings import Settings
+from gpufleet.traits import is_trait
+
+EXAMPLES = ("all", "cpu", "sm70", "sm75", "sm86", "nvlink", "pcie", "sm75_nvlink", "sm75_pcie")
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Some settings, and the file (or other place) they come from."""
+
+    source: str
+    values: Mapping[str, Any]
+
+
+@dataclass
+class Merged:
+    """Resolved settings; `because` gives the source of each value by its dotted key."""
+
+    settings: Settings
+    because: dict[str, str] = field(default_factory=dict)
+
+
+def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) -> dict[str, list[Layer]]:
+    """The layers of group_data by name, from `folders` (the same name in a later folder is stronger).
+
+    + groups: names of the inventory's groups; a file must be named after one of them, or after a trait
+    Raises ConfigError for a file that names neither, that does not run, or that has unknown keys.
+    """
+    layers: dict[str, list[Layer]] = {}
+    problems: list[str] = []
+    known = set(groups) | {"all"}
+    for path in [path for folder in folders for path in sorted(folder.glob("*.py"))]:
+        name, shown = path.stem, _shown(path, root)
+        if name not in known and not is_trait(name):
+            problems.append(f"{shown}: {name!r} is neither a trait nor a group{nearest(name, known | set(EXAMPLES))}")
+            continue
+        try:
+            values = checked(_run(path), shown)
+        except ConfigError as error:
+            problems += error.problems
+        except Exception as error:  # an owner's file can raise anything
+            problems.append(f"{shown}: {type(error).__name__}: {error}")
+        else:
+            layers.setdefault(name, []).append(Layer(shown, values))
+    if problems:
+        raise ConfigError(problems)
+    return layers
+
+
+def checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The settings of one layer, with names normalised. Raises ConfigError."""
+    return read(Settings, values, where).model_dump(exclude_unset=True)
+
+
+def _shown(path: Path, root: Path) -> str:
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """The settings a group_data file assigns: its names without imports, helpers and leading underscores."""
+    source = path.read_text(encoding="utf-8")
+    names: dict[str, Any] = {"__file__": str(path), "__name__": f"group_data.{path.stem}"}
+    exec(compile(source, str(path), "exec"), names)  # noqa: S102 - it is the owner's own configuration
+    imported = {
+        (alias.asname or alias.name).split(".")[0]
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    }
+    return {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("_")
+        and name not in imported
+        and not callable(value)
+        and not isinstance(value, ModuleType)
+    }
+
+
+def order(traits: Sequence[str], groups: Sequence[str]) -> list[str]:
+    """Names of the layers that apply to a box, weakest first: all, its traits, then the owner's groups."""
+    return ["all", *traits, *[group for group in groups if group != "all" and group not in traits]]
+
+
+def merge(layers: Iterable[Layer]) -> Merged:
+    """Resolve layers, weakest first. Raises ConfigError when what comes out is not valid."""
+    values: dict[str, Any] = {}
+    because: dict[str, str] = {}
+    last = "settings"
+    for layer in layers:
+        last = layer.source
+        _merge_into(values, layer.values, layer.source, because, "")
+    return Merged(read(Settings, values, last), because)
+
+
+def _merge_into(
+    target: dict[str, Any], source: Mapping[str, Any], name: str, because: dict[str, str], prefix: str
+) -> None:
+    for key, value in source.items():
+        dotted = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            branch = target.get(key)
+            if not isinstance(branch, dict):
+                branch = target[key] = {}
+            _merge_into(branch, value, name, because, f"{dotted}.")
+        else:
+            target[key] = value
+            because[dotted] = name

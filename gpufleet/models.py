@@ -1,0 +1,63 @@
+"""The catalogue of models: where each comes from, what it needs to be served, how an answer of it is recognised."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from gpufleet.catalogue import Entry
+from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url
+
+
+class File(Data):
+    """Size in bytes and sha256 of one file."""
+
+    size: Annotated[int, Field(ge=0)]
+    sha256: Sha256
+
+
+class Source(Data):
+    """Where a model comes from: an http address with its files, or a directory that is on the box already."""
+
+    http: Url | None = None
+    files: dict[RelativePath, File] = {}
+    path: AbsolutePath | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> Source:
+        if (self.http is None) == (self.path is None) or (self.http is not None) != bool(self.files):
+            raise ValueError("give either `http` with `files`, or `path`")
+        return self
+
+
+class Expectation(Data):
+    """How a right answer is recognised: the same text twice at temperature 0, or a text it contains."""
+
+    deterministic: bool = False
+    contains: str | None = None
+
+
+class Gate(Data):
+    """The question an instance must answer before it counts as serving."""
+
+    prompt: OneLine = "What is 17 + 25? Answer with the number only."
+    max_tokens: Annotated[int, Field(ge=1)] = 16
+    expect: Expectation = Expectation()
+    timeout: Annotated[int, Field(ge=1)] = 1800  # seconds from the start to the first completion
+
+
+class Model(Entry):
+    """One model."""
+
+    revision: Name
+    source: Source
+    served_name: Name
+    args: Args = {}
+    env: Env = {}
+    gate: Gate = Gate()
+
+    @property
+    def size_mib(self) -> int:
+        """What fetching it takes on disk."""
+        return sum(file.size for file in self.source.files.values()) >> 20

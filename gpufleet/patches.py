@@ -1,0 +1,231 @@
+"""Applies a series of patches to files in memory, strictly.
+
+`patch` guesses: it ignores context that differs a little and puts a hunk where it seems to fit. An engine patched by a
+guess starts and serves wrong tokens. Here every context and removed line must match, a hunk may only move to the one
+place where it matches, and either the whole series applies or nothing does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+
+from unidiff import Hunk, PatchedFile, PatchSet
+from unidiff.constants import DEV_NULL, LINE_TYPE_ADDED, LINE_TYPE_CONTEXT, LINE_TYPE_NO_NEWLINE, LINE_TYPE_REMOVED
+from unidiff.errors import UnidiffParseError
+
+# What may follow a finished hunk and begin like one of its lines: the next file's header, the end of a mailed patch.
+AFTER_A_HUNK = re.compile(r"--- \S|-- ?$")
+
+
+class PatchError(Exception):
+    """A series that cannot be applied: names the patch, and where known its target, hunk and line."""
+
+    def __init__(
+        self, patch: str, reason: str, *, target: str | None = None, hunk: int | None = None, line: int | None = None
+    ):
+        self.patch, self.reason, self.target, self.hunk, self.line = patch, reason, target, hunk, line
+        place = patch if line is None else f"{patch}:{line}"
+        if target is not None:
+            place += f": {target}"
+        if hunk is not None:
+            place += f", hunk {hunk}"
+        super().__init__(f"{place}: {reason}")
+
+
+@dataclass(frozen=True)
+class Patch:
+    """One file of a series."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Series:
+    """A folder's patches in the order of its `series` file."""
+
+    patches: tuple[Patch, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Changes with any byte of any patch and with their order."""
+        total = sha256()
+        for patch in self.patches:
+            total.update(
+                sha256(patch.name.encode()).digest() + sha256(patch.text.encode("utf-8", "surrogateescape")).digest()
+            )
+        return total.hexdigest()
+
+
+@dataclass(frozen=True)
+class Applied:
+    """The files a series touched (None: removed), and a line for each hunk that had to move."""
+
+    files: dict[str, bytes | None]
+    moved: list[str] = field(default_factory=list)
+
+
+def read_series(folder: Path) -> Series:
+    """Read `series` and the patches it names; a patch that it forgets is an error too."""
+    index = folder / "series"
+    try:
+        wanted = index.read_text().splitlines()
+    except FileNotFoundError:
+        raise PatchError(
+            str(index), "no such file; it lists the patches of this folder, one a line, in order"
+        ) from None
+    names = [line.strip() for line in wanted if line.strip() and not line.lstrip().startswith("#")]
+    there = {path.name for path in folder.glob("*.patch")}
+    for name in names:
+        if names.count(name) > 1:
+            raise PatchError(str(index), f"{name} is listed twice")
+        if name not in there:
+            raise PatchError(str(index), f"{name} is listed, but {folder} has no such .patch file")
+    if forgotten := sorted(there - set(names)):
+        raise PatchError(str(index), f"not listed: {', '.join(forgotten)}; list or delete")
+    return Series(tuple(Patch(name, (folder / name).read_bytes().decode("utf-8", "surrogateescape")) for name in names))
+
+
+def apply(series: Series, read: Callable[[str], bytes | None]) -> Applied:
+    """Apply a series to the tree whose files `read` gives (None: no such file); on a PatchError nothing is applied."""
+    touched: dict[str, bytes | None] = {}
+    moved: list[str] = []
+    for patch in series.patches:
+        for change in _parse(patch):
+            target = _target(patch, change)
+            before = touched[target] if target in touched else read(target)
+            touched[target] = _change(patch, change, target, before, moved)
+    return Applied(touched, moved)
+
+
+def _parse(patch: Patch) -> PatchSet:
+    try:
+        changes = PatchSet(_lines(patch.text))
+    except UnidiffParseError as error:
+        raise PatchError(patch.name, f"not a unified diff: {str(error).strip()}") from None
+    if not any(len(change) for change in changes):
+        raise PatchError(patch.name, "holds no change")
+    text = patch.text.split("\n")
+    # unidiff skips what it does not know; a damaged hunk must not be skipped.
+    if sum(line.startswith("@@") for line in text) != sum(len(change) for change in changes):
+        raise PatchError(patch.name, "a hunk header (@@ …) is damaged or stands before the first file")
+    for change in changes:
+        for number, hunk in enumerate(change, 1):
+            last = max((line.diff_line_no for line in hunk if line.diff_line_no is not None), default=0)
+            after = text[last] if last < len(text) else ""
+            if after[:1] in ("+", "-", " ") and not AFTER_A_HUNK.match(after):
+                raise PatchError(
+                    patch.name,
+                    "the hunk has more lines than its header counts",
+                    target=change.path,
+                    hunk=number,
+                    line=last + 1,
+                )
+    return changes
+
+
+def _target(patch: Patch, change: PatchedFile) -> str:
+    """The one path a file section is about, inside the tree."""
+    sides = [(change.source_file, "a/"), (change.target_file, "b/")]
+    names = {side.removeprefix(prefix) for side, prefix in sides if side != DEV_NULL and side.startswith(prefix)}
+    if change.is_binary_file or len(change) == 0:
+        raise PatchError(
+            patch.name, "only changes of text are supported (no binary file, rename or mode)", target=change.path
+        )
+    if len(names) != 1 or any(side != DEV_NULL and not side.startswith(prefix) for side, prefix in sides):
+        raise PatchError(
+            patch.name,
+            f"expected --- a/PATH and +++ b/PATH of one path, found {change.source_file} and {change.target_file}",
+        )
+    (name,) = names
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise PatchError(patch.name, "the path leaves the tree", target=name)
+    return name
+
+
+def _change(patch: Patch, change: PatchedFile, target: str, before: bytes | None, moved: list[str]) -> bytes | None:
+    """One file with all its hunks applied."""
+    created, removed = change.source_file == DEV_NULL, change.target_file == DEV_NULL
+    if created and before is not None:
+        raise PatchError(patch.name, "the file to create is there already", target=target)
+    if not created and before is None:
+        raise PatchError(patch.name, "no such file in the tree", target=target)
+    old = _lines((before or b"").decode("utf-8", "surrogateescape"))
+    new: list[str] = []
+    done = shift = 0
+    for number, hunk in enumerate(change, 1):
+        wanted, replacement = _sides(hunk)
+        at = _place(patch, hunk, number, target, old, wanted, done, shift)
+        stated = max(hunk.source_start - 1, 0)
+        if at != stated:
+            moved.append(
+                f"{patch.name}: {target}, hunk {number}: applied {at - stated:+d} lines from where it was made"
+            )
+        new += old[done:at] + replacement
+        done, shift = at + len(wanted), at - stated
+    new += old[done:]
+    if removed:
+        if new:
+            raise PatchError(
+                patch.name, f"the file to remove has {len(new)} lines the patch does not know", target=target
+            )
+        return None
+    return "".join(new).encode("utf-8", "surrogateescape")
+
+
+def _place(
+    patch: Patch, hunk: Hunk, number: int, target: str, old: list[str], wanted: list[str], first: int, shift: int
+) -> int:
+    """The index in `old` where a hunk belongs: where it says, or the one other place that matches."""
+    header = min(line.diff_line_no for line in hunk if line.diff_line_no is not None) - 1
+    expected = max(hunk.source_start - 1, 0) + shift
+    if not wanted:
+        if old:
+            raise PatchError(patch.name, "adds lines without any context", target=target, hunk=number, line=header)
+        return 0
+    if expected >= first and old[expected : expected + len(wanted)] == wanted:
+        return expected
+    places = [at for at in range(first, len(old) - len(wanted) + 1) if old[at : at + len(wanted)] == wanted]
+    if len(places) == 1:
+        return places[0]
+    if places:
+        lines = ", ".join(str(at + 1) for at in places)
+        raise PatchError(
+            patch.name,
+            f"matches at lines {lines} but not where it says; make it anew",
+            target=target,
+            hunk=number,
+            line=header,
+        )
+    for offset, line in enumerate(wanted):
+        found = old[expected + offset] if 0 <= expected + offset < len(old) else None
+        if found != line or expected < first:
+            there = "the end of the file" if found is None else repr(found)
+            reason = f"does not match: at line {expected + offset + 1} it needs {line!r}, the file has {there}"
+            raise PatchError(patch.name, reason, target=target, hunk=number, line=header)
+    raise AssertionError("a hunk that matches where it says was not placed there")
+
+
+def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
+    """A hunk's lines before and after, with the newline that the mark `\\ No newline at end of file` takes away."""
+    before: list[str] = []
+    after: list[str] = []
+    last: list[list[str]] = []
+    for line in hunk:
+        if line.line_type == LINE_TYPE_NO_NEWLINE:
+            for side in last:
+                side[-1] = side[-1].removesuffix("\n")
+        elif line.line_type in (LINE_TYPE_CONTEXT, LINE_TYPE_REMOVED, LINE_TYPE_ADDED):
+            last = [before] * (line.line_type != LINE_TYPE_ADDED) + [after] * (line.line_type != LINE_TYPE_REMOVED)
+            for side in last:
+                side.append(line.value)
+    return before, after
+
+
+def _lines(text: str) -> list[str]:
+    """Split at newlines only: str.splitlines also splits at form feeds and more, which sources hold."""
+    return re.findall(r"[^\n]*\n|[^\n]+", text)

@@ -1,0 +1,30 @@
+"""Where the product's own files are: catalogues, patches, locks, templates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def product_files() -> Path:
+    """The folder `files/` of the repository, or the copy inside an installed wheel."""
+    beside = PACKAGE.parent / "files"
+    return beside if (beside / "stacks").is_dir() else PACKAGE / "_files"
+
+
+def stack_folders(owner: Path | None = None) -> list[Path]:
+    """Folders with stacks, weakest first: an owner's entry wins over the product's of the same name."""
+    return _folders("stacks", owner)
+
+
+def model_folders(owner: Path | None = None) -> list[Path]:
+    """Folders with models, weakest first."""
+    return _folders("models", owner)
+
+
+def _folders(kind: str, owner: Path | None) -> list[Path]:
+    folders = [product_files() / kind]
+    if owner is not None and (owner / "files" / kind).resolve() != folders[0].resolve():
+        folders.append(owner / "files" / kind)
+    return [folder for folder in folders if folder.is_dir()]

@@ -1,0 +1,93 @@
+"""The end of a run: a table with a line for each box and instance, then what failed and what to do about it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from gpufleet.plan import BoxPlan, Instance
+from gpufleet.rules import Finding
+
+
+@dataclass
+class Outcome:
+    """What became of one box in a run."""
+
+    box: str
+    plan: BoxPlan | None = None
+    findings: list[Finding] = field(default_factory=list)
+    changes: list[str] = field(default_factory=list)
+    gates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def refused(self) -> bool:
+        """Whether a rule refused the box: then nothing was touched on it but the kit."""
+        return any(finding.level == "error" for finding in self.findings)
+
+
+def show(outcomes: list[Outcome], dry: bool) -> None:
+    """Print the report to standard error (standard output is pyinfra's own, which may be JSON)."""
+    console = Console(file=sys.stderr, highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("box", "traits", "instance", "stack", "port", "state"):
+        table.add_column(title, overflow="fold")
+    for outcome in sorted(outcomes, key=lambda item: item.box):
+        for row in rows(outcome, dry):
+            table.add_row(*row)
+    console.print()
+    console.print(table)
+    for line in problems(outcomes):
+        console.print(line, markup=False, style="red")
+
+
+def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:
+    """The lines of one box."""
+    plan = outcome.plan
+    if plan is None:
+        return [(outcome.box, "", "", "", "", "failed")]
+    traits = " ".join(plan.traits)
+    if not plan.instances:
+        return [(outcome.box, traits, "", "", "", _state(outcome, dry, None))]
+    return [
+        (
+            outcome.box if index == 0 else "",
+            traits if index == 0 else "",
+            instance.name,
+            instance.stack.name,
+            str(instance.port),
+            _state(outcome, dry, instance),
+        )
+        for index, instance in enumerate(plan.instances)
+    ]
+
+
+def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
+    if outcome.failure:
+        return "failed"
+    if outcome.refused:
+        return "refused"
+    gate = outcome.gates.get(instance.name) if instance else None
+    if gate:
+        return f"serving, {'restarted' if gate['restarted'] else 'not restarted'}, gated in {gate['seconds']} s"
+    if outcome.changes:
+        return "would change" if dry else "changed"
+    return "serving, nothing to do" if instance else "nothing to do"
+
+
+def problems(outcomes: list[Outcome]) -> list[str]:
+    """One line for each failure and each refusal: box, cause, remedy."""
+    lines = []
+    for outcome in sorted(outcomes, key=lambda item: item.box):
+        if outcome.failure:
+            lines.append(f"{outcome.box}: {outcome.failure}")
+        lines += [
+            f"{outcome.box}: {finding.message} [{finding.code}]. Remedy: {finding.remedy}."
+            for finding in outcome.findings
+            if finding.level == "error"
+        ]
+    return lines

@@ -1,0 +1,40 @@
+"""Rules about flags and variables of instances."""
+
+from __future__ import annotations
+
+from gpufleet.plan import BoxPlan
+from gpufleet.rules.base import Said, rule
+
+# What vLLM is given by the plan itself; a second value beside it would be a silent contradiction.
+OURS = ("port", "config", "model", "tensor-parallel-size")
+
+
+@rule("flag-is-ours", "error")
+def flag_is_ours(plan: BoxPlan) -> Said:
+    """A flag that has a setting of its own: two places for one value drift apart."""
+    for source, args in [("serve_args", plan.settings.serve_args)] + [
+        (f"serve entry {entry.model}", entry.args) for entry in plan.settings.serve if not isinstance(entry, str)
+    ]:
+        for flag in sorted(set(args) & set(OURS)):
+            yield f"{source} sets {flag}", f"use the setting {flag.replace('-', '_')} of the serve entry"
+
+
+@rule("contradicting-switch", "error")
+def contradicting_switch(plan: BoxPlan) -> Said:
+    """`x: true` beside `no-x: true`: which one wins depends on the order of lines."""
+    for instance in plan.instances:
+        for flag, value in instance.args.items():
+            if value is True and instance.args.get(f"no-{flag}") is True:
+                yield f"{instance.name} has both {flag} and no-{flag}", f"write `{flag}: false` instead of no-{flag}"
+
+
+@rule("speculative-tokens", "warning")
+def speculative_tokens(plan: BoxPlan) -> Said:
+    """A speculative method without a number of tokens, or the other way round, is refused by the engine at start."""
+    for instance in plan.instances:
+        config = instance.args.get("speculative-config")
+        if isinstance(config, dict) and not config.get("num_speculative_tokens"):
+            yield (
+                f"{instance.name}: speculative-config has no num_speculative_tokens",
+                "set it (1 to 3 for an MTP head)",
+            )

@@ -1,0 +1,105 @@
+"""Typed data from files: pydantic's checks, said as a line that names the file, the key and the nearest right name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from typing_extensions import TypeAliasType
+
+from gpufleet.errors import ConfigError, nearest
+
+# A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read.
+Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"`$\\]+$")]
+AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
+Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Json = TypeAliasType("Json", "bool | int | float | str | None | list[Json] | dict[str, Json]")
+
+
+def _flag(name: str) -> str:
+    plain = name.lstrip("-").replace("_", "-")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", plain):
+        raise ValueError("is no name of a flag")
+    return plain
+
+
+def _one_line(value: str) -> str:
+    if any(ord(character) < 32 for character in value):
+        raise ValueError("must be one line without control characters")
+    return value
+
+
+def _relative(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._+@=-][A-Za-z0-9._/+@=-]*", value) or ".." in value.split("/"):
+        raise ValueError("is no path inside the directory")
+    return value
+
+
+# The engine's own spelling, `max-model-len`; `--max_model_len` is read as the same.
+Flag = Annotated[str, AfterValidator(_flag)]
+RelativePath = Annotated[str, AfterValidator(_relative)]
+OneLine = Annotated[str, AfterValidator(_one_line)]
+Args = dict[Flag, Json]
+Env = dict[Variable, OneLine]
+
+
+class Data(BaseModel):
+    """Base of everything read from files: unknown keys are errors, values are not converted behind one's back."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+T = TypeVar("T", bound=Data)
+
+
+def read(kind: type[T], data: Mapping[str, Any], where: str) -> T:
+    """`data` as a `kind`; raises ConfigError with a line for each problem, beginning with `where`."""
+    try:
+        return kind.model_validate(dict(data))
+    except ValidationError as error:
+        raise ConfigError(dict.fromkeys(_lines(error, kind, where))) from None
+
+
+def _lines(error: ValidationError, kind: type[BaseModel], where: str) -> list[str]:
+    lines = []
+    for problem in error.errors():
+        place = [str(part) for part in problem["loc"] if not _is_branch(str(part))]
+        dotted = ".".join(place)
+        if problem["type"] == "extra_forbidden":
+            known = _fields_at(kind, place[:-1])
+            lines.append(f"{where}: unknown key {dotted!r}{nearest(place[-1], known)}")
+        elif problem["type"] == "missing":
+            lines.append(f"{where}: {dotted!r} is missing")
+        else:
+            lines.append(f"{where}: {dotted}: {problem['msg']} (it is {problem['input']!r})")
+    return lines
+
+
+def _is_branch(part: str) -> bool:
+    """Whether pydantic put the name of a union's branch here, which means nothing to a reader."""
+    return part in ("str", "int", "bool", "float", "none", "[key]") or part[:1].isupper() or "[" in part
+
+
+def _fields_at(kind: type[BaseModel], place: list[str]) -> list[str]:
+    current: type[BaseModel] | None = kind
+    for part in place:
+        if part.isdigit() or current is None:
+            continue
+        field = current.model_fields.get(part)
+        current = _model_in(field.annotation) if field else None
+    return [field.alias or name for name, field in current.model_fields.items()] if current else []
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    for argument in getattr(annotation, "__args__", ()):
+        found = _model_in(argument)
+        if found:
+            return found
+    return None

@@ -1,0 +1,63 @@
+"""The settings an owner may write, in any layer: group_data files, a box's own data, `--data`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from gpufleet.schema import Args, Data, Env, Name, Url
+
+Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
+
+
+class Serve(Data):
+    """One model to be served on a box."""
+
+    model: Name
+    name: Name | None = None  # of the instance; default: the model's
+    stack: Name | None = None
+    port: Port | None = None
+    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
+    args: Args = {}
+    env: Env = {}
+
+
+class Host(Data):
+    """What concerns the box itself."""
+
+    toolkit: Toolkit | None = None  # "13-0", "none"; default: what the GPU and the stack ask for
+    install_packages: bool = True  # False: apt is the owner's; what is missing is then refused by name
+
+
+class Mirrors(Data):
+    """Where boxes fetch from; null is the client's own default."""
+
+    pypi: Url | None = None
+    torch: Url | None = None
+    cuda: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/"
+    cuda_key: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/3bf863cc.pub"
+    cuda_key_fingerprint: Fingerprint = "EB693B3035CD5710E231E123A4B469963BF863CC"
+
+
+class Expect(Data):
+    """Hardware the owner knows to be there."""
+
+    nvlink: Annotated[int, Field(ge=0)] | None = None  # links between two bridged GPUs
+    gpus: Annotated[int, Field(ge=0)] | None = None
+
+
+class Settings(Data):
+    """All of it. A layer holds some of these keys."""
+
+    serve: list[Name | Serve] = []
+    stack: Name | None = None
+    serve_args: Args = {}
+    serve_env: Env = {}
+    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
+    expect: Expect = Expect()
+    silence: list[Name] = []
+    host: Host = Host()
+    mirrors: Mirrors = Mirrors()

@@ -1,0 +1,37 @@
+"""What a box is, in words that group_data files and `--limit` can use: sm75, nvlink, nv2, gpus2, cpu."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+PATTERN = re.compile(r"^(cpu|sm\d{2,3}|nvlink|pcie|nv\d+|gpus\d+|sm\d{2,3}_(nvlink|pcie))$")
+
+
+def arch(gpu: Mapping[str, Any]) -> str:
+    """`sm75` for compute capability 7.5."""
+    major, minor = gpu["compute_capability"]
+    return f"sm{major}{minor}"
+
+
+def traits_of(facts: Mapping[str, Any]) -> list[str]:
+    """The traits of a box, from its facts, in the order in which their layers apply (weakest first).
+
+    `nvlink` when some pair of GPUs is joined by it, else `pcie` when there are several GPUs; `nvN` by the most links
+    of a pair. A box with unlike GPUs has a trait for each architecture.
+    """
+    gpus = facts.get("gpus") or []
+    if not gpus:
+        return ["cpu"]
+    archs = sorted({arch(gpu) for gpu in gpus}, key=lambda name: int(name[2:]))
+    bridged = [int(link[2:]) for link in (facts.get("links") or {}).values() if link.startswith("NV")]
+    link = ["nvlink"] if bridged else ["pcie"] if len(gpus) > 1 else []
+    both = [f"{name}_{kind}" for name in archs for kind in link]
+    counts = ([f"nv{max(bridged)}"] if bridged else []) + [f"gpus{len(gpus)}"]
+    return archs + link + both + counts
+
+
+def is_trait(name: str) -> bool:
+    """Whether a name is a trait some box could have."""
+    return bool(PATTERN.match(name))

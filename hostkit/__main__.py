@@ -1,0 +1,49 @@
+"""The kit's command: `python3 KIT VERB`, a JSON spec on standard input, JSON lines on standard output.
+
+The last line is an event `result` or `error`; everything before it is told to the user as it comes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+from hostkit import events
+from hostkit.errors import Failure
+from hostkit.lock import box_lock
+
+READING = ("probe",)
+CHANGING = ("apt", "receive", "runtime", "model", "release", "activate")
+
+
+def main(argv: list | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    if len(arguments) != 1 or arguments[0] not in READING + CHANGING:
+        events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(READING + CHANGING))
+        return 2
+    verb = arguments[0]
+    try:
+        # One line of JSON; what follows it (the bytes of a file) is left for the verb to read.
+        line = "" if sys.stdin.isatty() else sys.stdin.buffer.readline().decode("utf-8")
+        spec = json.loads(line) if line.strip() else {}
+        module = importlib.import_module("hostkit." + verb)
+        if verb in READING:
+            result = module.run(spec)
+        else:
+            with box_lock(verb):
+                result = module.run(spec)
+    except Failure as failure:
+        events.error(failure.cause, failure.remedy)
+        return 1
+    except OSError as error:
+        events.error(
+            str(error), "see to what the message names (space, permissions, a missing file), then deploy again"
+        )
+        return 1
+    events.result(result)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

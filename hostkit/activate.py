@@ -1,0 +1,112 @@
+"""Switching an instance to a release: link, restart when something changed, gate, keep or put back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+
+from hostkit import events, files, gate, listeners, release, state, systemd
+from hostkit.errors import Failure
+from hostkit.roots import Roots
+
+KEEP = 3
+
+
+def run(spec: dict) -> dict:
+    """Activate `digest` of `instance`.
+
+    + runtime, model: directories that must be complete before anything is switched
+    + gate: see hostkit.gate; port: what it will listen on
+    Returns {"restarted", "seconds", "gate"}. Raises Failure after putting the previous release back, or, when there
+    is none, after stopping the service again.
+    """
+    name, digest = spec["instance"], spec["digest"]
+    home = os.path.join(release.INSTANCES, name)
+    target = os.path.join("releases", digest)
+    for needed in (spec["runtime"], spec["model"]):
+        if not files.is_complete(needed) and not os.path.isfile(os.path.join(needed, "config.json")):
+            raise Failure("{} is not complete".format(needed), "deploy again; it is installed before the switch")
+    unit = "gpufleet-{}.service".format(name)
+    known = state.instance(name)
+    previous = current(home)
+    service = systemd.show(unit)
+    restart = bool(
+        previous not in (None, digest)
+        or known.get("gated") != digest
+        or known.get("stale")
+        or service["active"] != "active"
+    )
+    if restart:
+        refuse_foreign_listener(spec["port"], unit)
+        state.update(name, stale=True)  # until the gate has passed, whatever happens in between
+    began = time.monotonic()
+    switch(home, target, unit)
+    if restart:
+        events.log("starting {} on release {}".format(unit, digest))
+        systemd.restart(unit)
+    try:
+        answer = gate.run(unit, spec["port"], spec["gate"])
+    except Failure as failure:
+        put_back(name, home, unit, digest, known.get("gated"), failure, spec)
+        raise
+    seconds = round(time.monotonic() - began, 1)
+    state.update(name, gated=digest, stale=False, port=spec["port"])
+    state.journal("activated", instance=name, digest=digest, restarted=restart, seconds=seconds, gate=answer)
+    prune(home, digest, previous)
+    return {"restarted": restart, "seconds": seconds, "gate": answer}
+
+
+def current(home: str) -> "str | None":
+    try:
+        digest = os.path.basename(os.readlink(os.path.join(home, "current")))
+    except OSError:
+        return None
+    return digest if os.path.isdir(os.path.join(home, "releases", digest)) else None
+
+
+def switch(home: str, target: str, unit: str) -> None:
+    """Both symlinks; systemd is told when one of them changed, or when the unit is not enabled."""
+    files.link(target, os.path.join(home, "current"))
+    files.link(os.path.join(home, "current", unit), os.path.join(files.UNITS, unit))
+    # Always: a unit file that was edited and put right again is another file to systemd, too.
+    systemd.reload()
+    systemd.enable(unit)
+
+
+def put_back(name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, spec: dict) -> None:
+    """Return to the last release that passed its gate; without one, leave the service stopped."""
+    state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause)
+    if gated and gated != digest and os.path.isdir(os.path.join(home, "releases", gated)):
+        events.log("putting release {} back".format(gated))
+        switch(home, os.path.join("releases", gated), unit)
+        systemd.restart(unit)
+        state.update(name, stale=False)
+        state.journal("put-back", instance=name, digest=gated)
+        failure.remedy += "; release {} serves again".format(gated)
+        return
+    systemd.stop(unit)
+    systemd.disable(unit)
+    files.with_suppressed_unlink(os.path.join(home, "current"))
+    files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
+    systemd.reload()
+    state.update(name, gated=None, stale=True)
+
+
+def refuse_foreign_listener(port: int, unit: str) -> None:
+    holder = listeners.read(Roots())["ports"].get(str(port))
+    if holder and holder.get("unit") != unit:
+        raise Failure(
+            "port {} is taken by {}".format(port, holder.get("unit") or holder.get("command") or "another program"),
+            "stop it, or give the instance another port",
+        )
+
+
+def prune(home: str, digest: str, previous: "str | None") -> None:
+    """Keep this release, the one before it, and the newest others up to KEEP."""
+    releases = os.path.join(home, "releases")
+    names = sorted(os.listdir(releases), key=lambda name: os.stat(os.path.join(releases, name)).st_mtime, reverse=True)
+    keep = [kept for kept in (digest, previous) if kept]
+    for name in names:
+        if name not in keep and not name.startswith("."):
+            keep.append(name) if len(keep) < KEEP else shutil.rmtree(os.path.join(releases, name), ignore_errors=True)

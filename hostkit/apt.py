@@ -1,0 +1,128 @@
+"""Packages by apt: NVIDIA's repository with its key checked, and nothing that would touch the driver."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+
+from hostkit import events, files, openpgp, shell
+from hostkit.errors import Failure
+from hostkit.fetch import fetch_bytes
+
+KEYRINGS = "/etc/apt/keyrings"
+SOURCES = "/etc/apt/sources.list.d"
+APT = [
+    "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3",
+    "-o", "Dpkg::Use-Pty=0", "-o", "APT::Install-Recommends=false",
+]  # fmt: skip
+QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
+DRIVER = re.compile(
+    r"^(nvidia-(driver|dkms|kernel|open|headless|firmware)|libnvidia-|cuda-drivers|xserver-xorg-video-nvidia)"
+)
+
+# What apt says, and what that means for the owner.
+KNOWN = [
+    (r"Unable to locate package (\S+)", "apt knows no package {0}",
+     "check the box's apt sources (apt-cache policy {0}) and the mirrors setting"),
+    (r"Package '?(\S+?)'? has no installation candidate", "apt has no candidate for {0}",
+     "check the box's apt sources (apt-cache policy {0}) and the mirrors setting"),
+    (r"Could not get lock (\S+)", "another program holds apt's lock {0}",
+     "wait for it (often unattended-upgrades) and deploy again"),
+    (r"No space left on device", "the disk is full", "free space on the box (df -h), then deploy again"),
+    (r"NO_PUBKEY (\S+)", "apt does not trust a repository: key {0} is missing",
+     "install that repository's key or remove the repository from /etc/apt"),
+    (r"(?:Temporary failure resolving|Could not resolve) '?([^\s']+)", "the box cannot resolve {0}",
+     "give the box a working name server, or set mirrors to something it reaches"),
+    (r"(?:Could not connect to|Unable to connect to|Cannot initiate the connection to) (\S+)",
+     "the box cannot reach {0}", "check the box's network, or set mirrors to something it reaches"),
+    (r"Packages need to be removed but remove is disabled", "apt would have to remove packages",
+     "look at `apt-get -s install` on the box; hold or remove what conflicts by hand"),
+]  # fmt: skip
+
+
+def run(spec: dict) -> dict:
+    """Install `packages`, after adding `repository` {name, url, key_url, fingerprint} when given.
+
+    Raises Failure when the key is another than the pinned one, when a package is not to be had, or when apt would
+    remove packages or change the NVIDIA driver.
+    """
+    repository = spec.get("repository")
+    if repository:
+        add_repository(repository)
+    packages = spec["packages"]
+    if not packages:
+        return {"installed": []}
+    # A box that lost power while dpkg worked: finish that first.
+    apt(["dpkg", "--configure", "-a"])
+    events.log("apt-get update")
+    apt(APT + ["update"])
+    refuse_driver_changes(apt(APT + ["--simulate", "--no-remove", "install", "--"] + packages))
+    events.log("apt-get install " + " ".join(packages))
+    apt(APT + ["--no-remove", "install", "--"] + packages)
+    return {"installed": packages}
+
+
+def add_repository(repository: dict) -> None:
+    """Write the key and the source, unless some source of the box already has this address."""
+    url = repository["url"]
+    if already_configured(url):
+        return
+    key = fetch_bytes(repository["key_url"], 1 << 20)
+    found = openpgp.fingerprints(key)
+    wanted = repository["fingerprint"].replace(" ", "").upper()
+    if found != {wanted}:
+        raise Failure(
+            "the key at {} is {}, not the pinned {}".format(
+                repository["key_url"], ", ".join(sorted(found)) or "no OpenPGP key", wanted
+            ),
+            "do not trust it; check mirrors.cuda_key and mirrors.cuda_key_fingerprint against NVIDIA's own page",
+        )
+    keyring = os.path.join(KEYRINGS, repository["name"] + ".asc")
+    files.write(keyring, key)
+    source = "Types: deb\nURIs: {}\nSuites: /\nSigned-By: {}\n".format(url, keyring)
+    files.write(os.path.join(SOURCES, repository["name"] + ".sources"), source.encode())
+
+
+def already_configured(url: str) -> bool:
+    """Whether an apt source names this address (two entries with unlike Signed-By make apt refuse both)."""
+    for path in ["/etc/apt/sources.list"] + glob.glob(SOURCES + "/*.list") + glob.glob(SOURCES + "/*.sources"):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as handle:
+                lines = [line for line in handle if not line.lstrip().startswith("#")]
+        except OSError:
+            continue
+        if any(url.rstrip("/") in line for line in lines):
+            return True
+    return False
+
+
+def refuse_driver_changes(simulation: str) -> None:
+    """Raise Failure when the simulated install touches the driver: that is the owner's to decide."""
+    touched = [
+        line.split()[1]
+        for line in simulation.splitlines()
+        if line.startswith(("Inst ", "Remv ")) and DRIVER.match(line.split()[1])
+    ]
+    if touched:
+        raise Failure(
+            "apt would change the NVIDIA driver ({})".format(", ".join(sorted(touched))),
+            "install the toolkit package alone, never `cuda`; look at `apt-get -s install` on the box",
+        )
+
+
+def apt(arguments: list) -> str:
+    """Run apt or dpkg; what it is known to say becomes a cause and a remedy."""
+    try:
+        return shell.run(arguments, env=QUIET)
+    except shell.Ended as ended:
+        raise explain(ended)
+
+
+def explain(ended: shell.Ended) -> Failure:
+    for pattern, cause, remedy in KNOWN:
+        found = re.search(pattern, ended.tail)
+        if found:
+            return Failure(cause.format(*found.groups()), remedy.format(*found.groups()))
+    last = ended.tail.strip().splitlines()[-1:] or ["no output"]
+    return Failure("apt failed: {}".format(last[0]), "run the same apt-get on the box and mend what it says")

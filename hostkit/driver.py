@@ -1,0 +1,43 @@
+"""Whether there is an NVIDIA driver at all, from files alone: answers also where NVML hangs or refuses."""
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from hostkit.roots import Roots
+
+LIBRARY = "libnvidia-ml.so.1"
+_DIRECTORIES = [
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
+    "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib",
+]
+
+
+def read(roots: Roots) -> dict[str, Any]:
+    library = library_path(roots)
+    module = (roots.text_or_none("/sys/module/nvidia/version") or "").strip() or None
+    if not library and not module:
+        return {"driver": None}
+    return {"driver": {"version": _version(library) or module or "unknown", "cuda": None, "module": module}}
+
+
+def library_path(roots: Roots) -> str | None:
+    """The library in the places the loader looks; a bare name when only the loader's cache knows where it is."""
+    # what the loader takes from the environment lies outside of any other root
+    environment = [path for path in os.environ.get("LD_LIBRARY_PATH", "").split(":") if path]
+    for directory in environment + [roots.path(path) for path in _DIRECTORIES]:
+        path = os.path.join(directory, LIBRARY)
+        if os.path.exists(path):
+            return path
+    try:
+        with open(roots.path("/etc/ld.so.cache"), "rb") as cache:
+            return LIBRARY if LIBRARY.encode() + b"\0" in cache.read() else None
+    except FileNotFoundError:
+        return None
+
+
+def _version(library: str | None) -> str | None:
+    """libnvidia-ml.so.1 is a link to libnvidia-ml.so.580.159.03."""
+    found = re.search(r"\.so\.(\d+\.[\d.]+)$", os.path.realpath(library)) if library else None
+    return found.group(1) if found else None

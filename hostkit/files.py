@@ -1,0 +1,85 @@
+"""Files on the box: written aside and renamed, never edited in place; the tree's fixed places."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from typing import Optional
+
+ROOT = "/opt/gpufleet"
+STATE = "/var/lib/gpufleet"
+UNITS = "/etc/systemd/system"
+COMPLETE = ".gpufleet-complete"
+USER = "gpufleet"
+
+
+def write(path: str, data: bytes, mode: int = 0o644) -> None:
+    """Write `data` to `path` atomically: a reader sees the old file or the new one."""
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpufleet-")
+    try:
+        with os.fdopen(descriptor, "wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fchmod(handle.fileno(), mode)
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with_suppressed_unlink(temporary)
+        raise
+    sync_directory(directory)
+
+
+def with_suppressed_unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+def sync_directory(directory: str) -> None:
+    """Make a rename in `directory` survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def link(target: str, path: str) -> bool:
+    """Make `path` a symlink to `target`, atomically. True when something changed."""
+    if os.path.islink(path) and os.readlink(path) == target:
+        return False
+    directory = os.path.dirname(path)
+    os.makedirs(directory, exist_ok=True)
+    temporary = os.path.join(directory, ".gpufleet-link-{}".format(os.getpid()))
+    with_suppressed_unlink(temporary)
+    os.symlink(target, temporary)
+    os.replace(temporary, path)
+    sync_directory(directory)
+    return True
+
+
+def sha256(path: str) -> Optional[str]:
+    """The file's sha256 in hex, None when there is no such file."""
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as handle:
+            for block in iter(lambda: handle.read(1 << 20), b""):
+                digest.update(block)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    return digest.hexdigest()
+
+
+def complete(directory: str, facts: dict) -> None:
+    """Mark a directory as whole; the last thing written into it."""
+    os.sync()
+    write(os.path.join(directory, COMPLETE), (json.dumps(facts, sort_keys=True) + "\n").encode())
+
+
+def is_complete(directory: str) -> bool:
+    return os.path.isfile(os.path.join(directory, COMPLETE))

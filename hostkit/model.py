@@ -1,0 +1,83 @@
+"""A model in place: `models/<name>/<revision>`, complete or absent; fetched with hashes, or linked where it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+from hostkit import events, files
+from hostkit.errors import Failure
+from hostkit.fetch import fetch_file
+
+MODELS = os.path.join(files.ROOT, "models")
+CONNECTIONS = 4
+
+
+def run(spec: dict) -> dict:
+    """Put `name`/`revision` in place, from `http` and `files` {relative path: {size, sha256}}, or a local `path`."""
+    directory = os.path.join(MODELS, spec["name"], spec["revision"])
+    if spec.get("path"):
+        return link_local(spec, directory)
+    if files.is_complete(directory):
+        return {"path": directory}
+    # Fetched into a directory beside it, and renamed when whole; its files survive an interruption.
+    aside = directory + ".incoming"
+    wanted = spec["files"]
+    total = sum(entry["size"] for entry in wanted.values())
+    events.log("fetching {} ({} files, {:.1f} MiB)".format(spec["name"], len(wanted), total / 2**20))
+
+    def one(item: tuple) -> None:
+        relative, entry = item
+        url = spec["http"].rstrip("/") + "/" + relative
+        fetch_file(url, os.path.join(aside, relative), entry["sha256"], entry["size"])
+        events.log("{} is there".format(relative))
+
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(one, sorted(wanted.items())))
+    files.complete(aside, {"name": spec["name"], "revision": spec["revision"], "files": wanted})
+    os.rename(aside, directory)
+    return {"path": directory}
+
+
+def link_local(spec: dict, directory: str) -> dict:
+    """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
+    source = spec["path"]
+    for relative in ["config.json"] + shards(source):
+        check_readable(os.path.join(source, relative))
+    os.makedirs(os.path.dirname(directory), exist_ok=True)
+    files.link(source, directory)
+    return {"path": directory}
+
+
+def shards(source: str) -> list:
+    """The weight files an index names; without an index, every safetensors file that is there."""
+    try:
+        with open(os.path.join(source, "model.safetensors.index.json"), encoding="utf-8") as handle:
+            return sorted(set(json.load(handle)["weight_map"].values()))
+    except FileNotFoundError:
+        pass
+    except (ValueError, KeyError) as error:
+        raise Failure("{}/model.safetensors.index.json cannot be read: {!r}".format(source, error), "fetch it again")
+    found = (
+        sorted(name for name in os.listdir(source) if name.endswith(".safetensors")) if os.path.isdir(source) else []
+    )
+    if not found:
+        raise Failure("{} holds no safetensors files".format(source), "put the model there, or correct its path")
+    return found
+
+
+def check_readable(path: str) -> None:
+    """Raise Failure unless the services' user, who is nobody in particular, can read this file."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        raise Failure("{} is missing: {}".format(path, error.strerror), "fetch the model again, or correct its path")
+    at = os.path.dirname(os.path.realpath(path))
+    while at != "/":
+        if not os.stat(at).st_mode & stat.S_IXOTH:
+            raise Failure("{} is closed to the user gpufleet".format(at), "chmod o+x {}, or move the model".format(at))
+        at = os.path.dirname(at)
+    if not mode & stat.S_IROTH:
+        raise Failure("{} is not readable by the user gpufleet".format(path), "chmod o+r {}".format(path))

@@ -1,0 +1,123 @@
+"""What is installed below /opt/gpufleet: the releases of each instance and how they drifted, runtimes, models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from typing import Any, Iterator
+
+from hostkit import state
+from hostkit.files import COMPLETE, UNITS
+from hostkit.files import ROOT as HOME
+from hostkit.roots import Roots
+
+MANIFEST = "manifest.json"
+_DIGEST = re.compile("[0-9a-f]{16}")
+
+
+def unit_name(instance: str) -> str:
+    return f"gpufleet-{instance}.service"
+
+
+def instance_names(roots: Roots) -> list[str]:
+    """Those with a directory, and those of which only a unit is left."""
+    names = set(_visible(roots, HOME + "/instances"))
+    units = (re.fullmatch(r"gpufleet-(.+)\.service", name) for name in roots.names(UNITS))
+    return sorted(names.union(unit.group(1) for unit in units if unit))
+
+
+def read_instances(roots: Roots) -> dict[str, Any]:
+    known = state.load(roots.path(state.STATE))["instances"]
+    return {
+        "instances": {name: {**_instance(roots, name), **_known(known.get(name, {}))} for name in instance_names(roots)}
+    }
+
+
+def _known(remembered: dict[str, Any]) -> dict[str, Any]:
+    """The release that last passed its gate, and whether something has been changed since without a gate."""
+    return {"gated": remembered.get("gated"), "stale": bool(remembered.get("stale"))}
+
+
+def read_stores(roots: Roots) -> dict[str, Any]:
+    models = [
+        (name, revision)
+        for name in _visible(roots, HOME + "/models")
+        for revision in _visible(roots, f"{HOME}/models/{name}")
+    ]
+    return {
+        "runtimes": {name: _complete(roots, "runtimes/" + name) for name in _visible(roots, HOME + "/runtimes")},
+        "models": {"/".join(model): _complete(roots, "models/" + "/".join(model)) for model in models},
+    }
+
+
+def _visible(roots: Roots, directory: str) -> list[str]:
+    """Its directories; a name with a dot in front is being built or thrown away."""
+    return [
+        name
+        for name in roots.names(directory)
+        if not name.startswith(".") and os.path.isdir(roots.path(f"{directory}/{name}"))
+    ]
+
+
+def _complete(roots: Roots, directory: str) -> dict[str, bool]:
+    """Whole by its mark; a link to a directory of the owner's has none, and counts while the model is there."""
+    path = roots.path(f"{HOME}/{directory}")
+    mark = "config.json" if os.path.islink(path) else COMPLETE
+    return {"complete": os.path.isfile(os.path.join(path, mark))}
+
+
+def _instance(roots: Roots, name: str) -> dict[str, Any]:
+    home = f"{HOME}/instances/{name}"
+    current = _current(roots, home)
+    return {
+        "current": current,
+        "releases": [digest for digest in _visible(roots, home + "/releases") if _DIGEST.fullmatch(digest)],
+        "drift": list(_drift(roots, name, home, current)) if current else [],
+    }
+
+
+def _current(roots: Roots, home: str) -> str | None:
+    try:
+        digest = os.path.basename(os.readlink(roots.path(home + "/current")).rstrip("/"))
+    except OSError:
+        return None
+    return digest if os.path.isdir(roots.path(f"{home}/releases/{digest}")) else None
+
+
+def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
+    release = roots.path(f"{home}/releases/{digest}")
+    manifest = _bytes(os.path.join(release, MANIFEST))
+    if manifest is None:
+        yield MANIFEST + ": missing"
+    elif hashlib.sha256(manifest).hexdigest()[:16] != digest:
+        # nothing it says of the other files can be trusted
+        yield MANIFEST + ": modified"
+    else:
+        for path, sha256 in sorted(json.loads(manifest.decode())["files"].items()):
+            content = _bytes(os.path.join(release, path))
+            if content is None:
+                yield path + ": missing"
+            elif hashlib.sha256(content).hexdigest() != sha256:
+                yield path + ": modified"
+    link = f"{UNITS}/{unit_name(name)}"
+    if not os.path.lexists(roots.path(link)):
+        yield link + ": missing"
+    elif _target(roots.path(link)) != f"{home}/current/{unit_name(name)}":
+        yield link + ": modified"
+
+
+def _bytes(path: str) -> bytes | None:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+
+
+def _target(link: str) -> str | None:
+    try:
+        return os.readlink(link)
+    except OSError:  # a plain file where the link should be
+        return None

@@ -1,0 +1,59 @@
+"""The state of the instances' services: one call of systemctl for all of them, none when there are none."""
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import Any, Callable
+
+from hostkit.releases import unit_name
+
+PROPERTIES = [
+    "Id", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts",
+    "ActiveEnterTimestamp", "InactiveEnterTimestamp", "InactiveExitTimestamp",
+]
+UNKNOWN = {"active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None}
+# which moment `systemctl status` calls "since"
+_SINCE = {
+    "inactive": "InactiveEnterTimestamp",
+    "failed": "InactiveEnterTimestamp",
+    "activating": "InactiveExitTimestamp",
+}
+
+
+def systemctl_show(units: list[str]) -> str:
+    # C and UTC: the stamps are printed in the caller's language and time zone
+    environment = dict(os.environ, LC_ALL="C", TZ="UTC")
+    command = ["systemctl", "show", "--property=" + ",".join(PROPERTIES), "--"] + units
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise OSError("systemctl show: " + done.stderr.decode(errors="replace").strip())
+    return done.stdout.decode(errors="replace")
+
+
+def read(instances: list[str], show: Callable[[list[str]], str] = systemctl_show) -> dict[str, Any]:
+    if not instances:
+        return {"services": {}}
+    by_id = {}
+    for paragraph in show([unit_name(name) for name in instances]).strip().split("\n\n"):
+        properties = dict(line.split("=", 1) for line in paragraph.splitlines() if "=" in line)
+        by_id[properties.get("Id")] = _service(properties)
+    return {"services": {name: by_id.get(unit_name(name), UNKNOWN) for name in instances}}
+
+
+def _service(properties: dict[str, str]) -> dict[str, Any]:
+    active = properties.get("ActiveState", "unknown")
+    return {
+        "active": active,
+        "sub": properties.get("SubState", "unknown"),
+        "enabled": properties.get("UnitFileState", "").startswith("enabled"),
+        "pid": int(properties.get("MainPID", "0")) or None,
+        "restarts": int(properties.get("NRestarts", "0") or 0),
+        "since": _moment(properties.get(_SINCE.get(active, "ActiveEnterTimestamp"), "")),
+    }
+
+
+def _moment(stamp: str) -> str | None:
+    """"Sat 2026-11-29 17:40:00 UTC" as 2026-11-29T17:40:00Z."""
+    found = re.search(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)", stamp)
+    return "{}T{}Z".format(*found.groups()) if found else None

@@ -1,0 +1,67 @@
+"""The few things asked of systemd."""
+
+from __future__ import annotations
+
+from hostkit import shell
+from hostkit.errors import Failure
+
+PROPERTIES = ("ActiveState", "SubState", "MainPID", "NRestarts", "InvocationID", "Result")
+
+
+def show(unit: str) -> dict:
+    """{"active", "sub", "pid", "restarts", "invocation", "result"} of a unit; inactive when systemd knows none."""
+    output = systemctl("show", "--property=" + ",".join(PROPERTIES), unit)
+    found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    return {
+        "active": found.get("ActiveState", "inactive"),
+        "sub": found.get("SubState", ""),
+        "pid": int(found.get("MainPID") or 0) or None,
+        "restarts": int(found.get("NRestarts") or 0),
+        "invocation": found.get("InvocationID", ""),
+        "result": found.get("Result", ""),
+    }
+
+
+def restart(unit: str) -> None:
+    # Without waiting: the gate follows the start and can tell more than systemctl's exit status.
+    systemctl("reset-failed", unit, allowed=True)
+    systemctl("restart", "--no-block", unit)
+
+
+def stop(unit: str) -> None:
+    systemctl("stop", unit)
+
+
+def enable(unit: str) -> None:
+    systemctl("enable", "--quiet", unit)
+
+
+def disable(unit: str) -> None:
+    systemctl("disable", "--quiet", unit, allowed=True)
+
+
+def reload() -> None:
+    systemctl("daemon-reload")
+
+
+def log_tail(unit: str, lines: int = 400) -> list:
+    """The last lines a unit's current run wrote to the journal."""
+    try:
+        invocation = show(unit)["invocation"]
+        which = ["_SYSTEMD_INVOCATION_ID=" + invocation] if invocation else ["-u", unit]
+        return shell.run(["journalctl", "--no-pager", "-q", "-o", "cat", "-n", str(lines)] + which).splitlines()
+    except shell.Ended:
+        return []
+
+
+def systemctl(*arguments: str, allowed: bool = False) -> str:
+    """Run systemctl; `allowed`: a failure means nothing (there was nothing to undo)."""
+    try:
+        return shell.run(["systemctl", "--no-pager"] + list(arguments), timeout=180)
+    except shell.Ended as ended:
+        if allowed:
+            return ended.tail
+        raise Failure(
+            "systemctl {} failed: {}".format(" ".join(arguments), ended.tail.splitlines()[-1] if ended.tail else ""),
+            "look at `systemctl status` of that unit on the box",
+        )

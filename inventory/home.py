@@ -1,0 +1,26 @@
+"""An example fleet, made to be edited: names, addresses, and what each box serves. Nothing else is needed.
+
+Everything about a box that can be found out is found out. What you want otherwise goes into group_data/, by trait
+(sm75.py, nvlink.py, sm75_pcie.py …) or by a group of your own, such as `kitchen` below (group_data/kitchen.py).
+"""
+
+from gpufleet.inventory import by_traits
+
+boxes = [
+    # ssh_hostname and the other ssh_… keys are pyinfra's; your ~/.ssh/config is honoured too.
+    ("turing-1", {"ssh_hostname": "192.168.1.11", "ssh_user": "me", "serve": ["qwen3-0.6b"]}),
+    # A serve entry can say more: another port, flags and variables of the engine for this box only.
+    (
+        "ampere-1",
+        {
+            "ssh_hostname": "192.168.1.12",
+            "ssh_user": "root",
+            "expect": {"gpus": 2, "nvlink": 4},
+            "serve": [{"model": "qwen3-0.6b", "port": 8080, "args": {"max-model-len": 8192}}],
+        },
+    ),
+]
+
+kitchen = ["turing-1"]
+
+globals().update(by_traits(boxes))

@@ -1,0 +1,208 @@
+/* The calls about one card. */
+#include "scenario.h"
+#include <string.h>
+#include <strings.h>
+
+#define RESERVED_MIB 300ULL
+
+nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
+{
+    ENTER();
+    *count = lab.gpu_count;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
+{
+    ENTER();
+    if (index >= lab.gpu_count)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *device = &lab.gpus[index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
+{
+    unsigned i;
+
+    ENTER();
+    for (i = 0; i < lab.gpu_count; i++)
+        if (!strcmp(uuid, lab.gpus[i].uuid)) {
+            *device = &lab.gpus[i];
+            return NVML_SUCCESS;
+        }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device)
+{
+    unsigned i;
+    size_t length = strlen(bus_id);
+
+    ENTER();
+    /* The driver's accepts 0000:01:00.0 and 00000000:01:00.0 alike. */
+    for (i = 0; i < lab.gpu_count; i++) {
+        size_t full = strlen(lab.gpus[i].bus_id);
+        if (length && length <= full && length + 4 >= full && !strcasecmp(lab.gpus[i].bus_id + (full - length), bus_id)) {
+            *device = &lab.gpus[i];
+            return NVML_SUCCESS;
+        }
+    }
+    return NVML_ERROR_NOT_FOUND;
+}
+
+nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
+{
+    ENTER_DEVICE(device);
+    *index = device->index;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetName(nvmlDevice_t device, char *name, unsigned int length)
+{
+    ENTER_DEVICE(device);
+    return put(name, length, device->name);
+}
+
+nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
+{
+    ENTER_DEVICE(device);
+    return put(uuid, length, device->uuid);
+}
+
+nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
+{
+    ENTER_DEVICE(device);
+    *major = device->major;
+    *minor = device->minor;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
+{
+    ENTER_DEVICE(device);
+    fill_pci(pci, device->bus_id);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+    unsigned long long used_mib;
+
+    ENTER_DEVICE(device);
+    if (memory->version != nvmlMemory_v2)
+        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    processes(device, NULL, 0, &used_mib);
+    memory->total = device->memory_mib * MIB;
+    memory->reserved = RESERVED_MIB * MIB;
+    memory->used = used_mib * MIB;
+    memory->free = memory->total - memory->reserved - memory->used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+    unsigned long long used_mib;
+
+    ENTER_DEVICE(device);
+    processes(device, NULL, 0, &used_mib);
+    memory->total = device->memory_mib * MIB;
+    /* The first version counts what the driver reserves as used. */
+    memory->used = (used_mib + RESERVED_MIB) * MIB;
+    memory->free = memory->total - memory->used;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+    unsigned long long total_mib;
+    unsigned found, room = infos ? *count : 0;
+
+    ENTER_DEVICE(device);
+    found = processes(device, infos, room, &total_mib);
+    *count = found;
+    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
+{
+    ENTER_DEVICE(device);
+    utilization->gpu = utilization->memory = 0;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensors_t sensor, unsigned int *celsius)
+{
+    ENTER_DEVICE(device);
+    if (sensor != NVML_TEMPERATURE_GPU)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *celsius = 35 + device->index;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    ENTER_DEVICE(device);
+    *milliwatts = device->watts * 1000;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    ENTER_DEVICE(device);
+    *milliwatts = device->watts * 1000;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
+{
+    ENTER_DEVICE(device);
+    *milliwatts = device->watts * 1000;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *least, unsigned int *most)
+{
+    ENTER_DEVICE(device);
+    *least = 100 * 1000;
+    *most = device->watts * 1100;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
+{
+    ENTER_DEVICE(device);
+    *mode = NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+{
+    ENTER_DEVICE(device);
+    if (is_geforce(device))
+        return NVML_ERROR_NOT_SUPPORTED;
+    *current = *pending = NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
+{
+    (void)current;
+    (void)pending;
+    ENTER_DEVICE(device);
+    return NVML_ERROR_NOT_SUPPORTED;
+}
+
+nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *active)
+{
+    ENTER_DEVICE(device);
+    *active = NVML_FEATURE_DISABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetDisplayMode(nvmlDevice_t device, nvmlEnableState_t *mode)
+{
+    ENTER_DEVICE(device);
+    *mode = NVML_FEATURE_DISABLED;
+    return NVML_SUCCESS;
+}

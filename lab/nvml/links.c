@@ -1,0 +1,73 @@
+/* The calls about two cards: NVLink, what they share on the bus, and peer-to-peer. */
+#include "scenario.h"
+
+nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuTopologyLevel_t *level)
+{
+    ENTER_DEVICE(one);
+    ENTER_DEVICE(other);
+    *level = one == other ? NVML_TOPOLOGY_INTERNAL : (nvmlGpuTopologyLevel_t)lab.ancestors[one->index][other->index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuP2PCapsIndex_t caps,
+                                    nvmlGpuP2PStatus_t *status)
+{
+    ENTER_DEVICE(one);
+    ENTER_DEVICE(other);
+    if ((unsigned)caps >= NVML_P2P_CAPS_INDEX_UNKNOWN || one == other)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    *status = (nvmlGpuP2PStatus_t)lab.p2p[one->index][other->index];
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *active)
+{
+    ENTER_LINK(device, link);
+    *active = device->peer[link] == NO_LINK ? NVML_FEATURE_DISABLED : NVML_FEATURE_ENABLED;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version)
+{
+    ENTER_LINK(device, link);
+    *version = device->major < 8 ? 2 : device->major == 8 ? 3 : 4;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link, nvmlNvLinkCapability_t capability,
+                                           unsigned int *result)
+{
+    ENTER_LINK(device, link);
+    if ((unsigned)capability >= NVML_NVLINK_CAP_COUNT)
+        return NVML_ERROR_INVALID_ARGUMENT;
+    switch (capability) {
+    case NVML_NVLINK_CAP_P2P_SUPPORTED:
+    case NVML_NVLINK_CAP_P2P_ATOMICS:
+        *result = device->peer[link] != NO_LINK;
+        break;
+    case NVML_NVLINK_CAP_SLI_BRIDGE:
+        *result = is_geforce(device);
+        break;
+    default:
+        *result = 1;
+    }
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link, nvmlPciInfo_t *pci)
+{
+    ENTER_LINK(device, link);
+    if (device->peer[link] == NO_LINK)
+        return NVML_ERROR_NOT_SUPPORTED;
+    fill_pci(pci, device->peer[link] == SWITCH ? "FFFFFFFF:FF:FF.0" : lab.gpus[device->peer[link]].bus_id);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link, nvmlIntNvLinkDeviceType_t *type)
+{
+    ENTER_LINK(device, link);
+    if (device->peer[link] == NO_LINK)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *type = device->peer[link] == SWITCH ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
+    return NVML_SUCCESS;
+}

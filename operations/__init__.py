@@ -1,0 +1,1 @@
+"""pyinfra operations: they carry a plan out, and decide nothing."""

@@ -1,0 +1,137 @@
+"""First contact: host keys nobody has seen yet are shown and asked for once; from then on they are checked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paramiko import HostKeys, MissingHostKeyPolicy, PKey, SSHException
+from paramiko import SSHClient as ParamikoClient
+from paramiko.hostkeys import HostKeyEntry
+from pyinfra.connectors.sshuserclient import SSHClient
+
+from gpufleet.errors import ConfigError
+
+CONNECT_SECONDS = 10
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """A box whose host key is in no known_hosts file."""
+
+    box: str
+    entry: str  # as known_hosts names it: the address, or [address]:port
+    key: PKey
+    known_hosts: Path
+
+    def line(self) -> str:
+        return f"{self.box} ({self.entry}): {self.key.get_name()} {self.key.fingerprint}"
+
+
+class _Seen(SSHException):
+    def __init__(self, key: PKey) -> None:
+        super().__init__("host key seen")
+        self.key = key
+
+
+class _Look(MissingHostKeyPolicy):
+    def missing_host_key(self, client: ParamikoClient, hostname: str, key: PKey) -> None:
+        raise _Seen(key)  # before any authentication
+
+
+class _LookingClient(SSHClient):
+    """pyinfra's client, so that the user's ssh config and jump hosts are honoured, which only looks at the host key."""
+
+    def set_missing_host_key_policy(self, policy: Any) -> None:
+        super().set_missing_host_key_policy(_Look())
+
+
+def first_contact(
+    addresses: Mapping[str, Mapping[str, Any]],
+    ask: Callable[[str], str] | None = None,
+) -> list[Unknown]:
+    """Look at boxes with unknown host keys, show the keys, ask once for all, and remember them; returns the new ones.
+
+    + addresses: pyinfra's ssh_… data by box
+    + ask: how to ask (default: the terminal; without one the keys are refused)
+    A box that cannot be reached is left for pyinfra to report. Raises ConfigError when the answer is no.
+    """
+    with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
+        found = [item for item in pool.map(lambda pair: _look(*pair), addresses.items()) if item]
+    if not found:
+        return []
+    lines = [item.line() for item in found]
+    if ask is None:
+        if not sys.stdin.isatty():
+            raise ConfigError(
+                f"{line}: this host key is not known. Run this once in a terminal and compare it, or log in by ssh once"
+                for line in lines
+            )
+        ask = input
+    print("Host keys that are not known yet:", *lines, sep="\n    ", file=sys.stderr)
+    if ask(
+        f"Compare them with the boxes' own. Trust {'it' if len(found) == 1 else 'all of them'} from now on? [y/N] "
+    ).strip().lower() not in ("y", "yes"):
+        raise ConfigError(f"{line}: its host key is not trusted. Nothing was done" for line in lines)
+    for item in found:
+        remember(item)
+    return found
+
+
+def remember(item: Unknown) -> None:
+    """Append a key to its known_hosts file."""
+    item.known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    line = HostKeyEntry([item.entry], item.key).to_line()
+    old = item.known_hosts.read_bytes() if item.known_hosts.exists() else b""
+    with open(
+        item.known_hosts, "a", encoding="utf-8", opener=lambda path, flags: os.open(path, flags, 0o600)
+    ) as handle:
+        handle.write(("\n" if old and not old.endswith(b"\n") else "") + (line or ""))
+
+
+def _look(box: str, data: Mapping[str, Any]) -> Unknown | None:
+    client = _LookingClient()
+    port = int(data.get("ssh_port") or 0)
+    arguments: dict[str, Any] = {"port": port} if port else {}
+    hostname, config, _, _, files, _, _ = client.parse_config(
+        data.get("ssh_hostname") or box, dict(arguments), ssh_config_file=data.get("ssh_config_file")
+    )
+    if data.get("ssh_known_hosts_file"):
+        files = (data["ssh_known_hosts_file"],)
+    entry = hostname if config["port"] == 22 else f"[{hostname}]:{config['port']}"
+    if _known(entry, files):
+        return None
+    try:
+        client.connect(
+            data.get("ssh_hostname") or box,
+            _pyinfra_ssh_config_file=data.get("ssh_config_file"),
+            _pyinfra_ssh_known_hosts_file=os.devnull,
+            timeout=CONNECT_SECONDS,
+            allow_agent=False,
+            look_for_keys=False,
+            **arguments,
+        )
+    except _Seen as seen:
+        return Unknown(box, entry, seen.key, Path(files[0]).expanduser())
+    except (OSError, SSHException, EOFError):
+        return None
+    finally:
+        client.close()
+    return None
+
+
+def _known(entry: str, files: tuple[str, ...]) -> bool:
+    for file in files:
+        keys = HostKeys()
+        try:
+            keys.load(str(Path(file).expanduser()))
+        except (OSError, SSHException):
+            continue
+        if keys.lookup(entry):
+            return True
+    return False

@@ -1,0 +1,42 @@
+"""Models in place, each complete or absent."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyinfra.api.operation import operation
+
+from gpufleet.models import Model
+from operations.deployment import Commands, Deployment, for_each
+
+
+@operation()
+def in_place(box: Deployment) -> Commands:
+    """
+    Fetch each model of the plan that is not complete on the box, or link it where it lies.
+
+    + box: the deployment of this box
+
+    **Example:**
+
+    .. code:: python
+
+        model.in_place(name="Models", box=box)
+    """
+    if not box.changes.models:
+        box.host.noop("all models are in place")
+        return
+    yield from box.command(lambda: for_each(partial(box.call, "model"), map(spec, box.changes.models)))
+
+
+def spec(model: Model) -> dict[str, Any]:
+    """What the kit's verb `model` needs."""
+    source = model.source
+    return {
+        "name": model.name,
+        "revision": model.revision,
+        "http": source.http,
+        "path": source.path,
+        "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in source.files.items()},
+    }

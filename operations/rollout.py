@@ -1,0 +1,60 @@
+"""Rollout: each changed instance is switched to its release, gated, and kept or put back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from pyinfra.api.operation import operation
+
+from gpufleet.changes import InstanceChange
+from gpufleet.render import model_path, runtime_path
+from operations.deployment import Commands, Deployment, for_each
+from operations.session import session
+
+
+@operation()
+def activated(box: Deployment) -> Commands:
+    """
+    Activate each instance that changed; the others are not touched.
+
+    + box: the deployment of this box
+
+    **Example:**
+
+    .. code:: python
+
+        rollout.activated(name="Rollout", box=box)
+    """
+    if not box.changes.instances:
+        box.host.noop("all instances serve their release")
+        return
+    yield from box.command(lambda: for_each(partial(_activate, box), box.changes.instances))
+
+
+def _activate(box: Deployment, change: InstanceChange) -> None:
+    answer = box.call("activate", spec(change))
+    how = "restarted and gated" if answer["restarted"] else "gated without a restart"
+    box.host.log(f"{change.instance.name} serves {change.release.digest}: {how} in {answer['seconds']} s")
+    session.of(box.host.name).gates[change.instance.name] = answer
+
+
+def spec(change: InstanceChange) -> dict[str, Any]:
+    """What the kit's verb `activate` needs."""
+    instance = change.instance
+    gate = instance.model.gate
+    return {
+        "instance": instance.name,
+        "digest": change.release.digest,
+        "runtime": runtime_path(instance),
+        "model": model_path(instance),
+        "port": instance.port,
+        "gate": {
+            "model": instance.args["served-model-name"],
+            "prompt": gate.prompt,
+            "max_tokens": gate.max_tokens,
+            "expect": gate.expect.model_dump(exclude_none=True),
+            "speculative": bool(instance.args.get("speculative-config")),
+            "timeout": gate.timeout,
+        },
+    }

@@ -1,0 +1,87 @@
+"""Runtimes: the patched wheels are made once on the controller, sent, and installed beside what is there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyinfra.api.operation import operation
+
+from gpufleet import wheel
+from gpufleet.errors import BoxError
+from gpufleet.patches import PatchError
+from gpufleet.stacks import Stack
+from gpufleet.wheel import Repacked, WheelError
+from operations.deployment import Commands, Deployment, build_lock, for_each
+
+BLOCK = 256 * 1024
+
+
+@operation()
+def installed(box: Deployment) -> Commands:
+    """
+    Install each runtime of the plan that is not complete on the box.
+
+    + box: the deployment of this box
+
+    **Example:**
+
+    .. code:: python
+
+        runtime.installed(name="Runtimes", box=box)
+    """
+    if not box.changes.runtimes:
+        box.host.noop("all runtimes are complete")
+        return
+    yield from box.command(lambda: for_each(partial(install, box), box.changes.runtimes))
+
+
+def install(box: Deployment, stack: Stack) -> None:
+    """Install one runtime; wheels go over only when the box asks for them. Raises BoxError."""
+    with build_lock:
+        wheels = {made.path.name: made for made in _wheels(box, stack)}
+    mirrors = box.plan.settings.mirrors
+    spec: dict[str, Any] = {
+        "name": stack.runtime,
+        "python": "python" + ".".join(box.plan.facts["python"]["version"].split(".")[:2]),
+        "uv": {"version": stack.uv.version, "sha256": stack.uv.sha256},
+        "lock": stack.lock_text,
+        "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
+        "index": {"pypi": mirrors.pypi, "torch": mirrors.torch},
+        "verify": stack.verify,
+        "env": stack.env,
+        "facts": {"stack": stack.name, "runtime": stack.runtime, "wheels": {n: m.sha256 for n, m in wheels.items()}},
+    }
+    for missing in box.call("runtime", spec).get("missing", []):
+        made = wheels[missing["name"]]
+        size = made.path.stat().st_size
+        box.host.log(f"sending {made.path.name} ({size >> 20} MiB)")
+        box.call("receive", {"name": made.path.name, "sha256": made.sha256, "size": size}, payload=_blocks(made.path))
+    if box.call("runtime", spec).get("missing"):
+        raise BoxError(box.host.name, f"{stack.runtime}: wheels that were sent are not there", "deploy again")
+
+
+def _wheels(box: Deployment, stack: Stack) -> list[Repacked]:
+    """The stack's patched wheels, made on this controller or found in its cache."""
+    try:
+        return [
+            wheel.repack(wheel.fetch(entry, cache()), entry, stack.files / "patches", cache()) for entry in stack.wheels
+        ]
+    except (WheelError, PatchError) as error:
+        raise BoxError(
+            box.host.name, f"{stack.name} could not be made: {error}", "mend that on the controller"
+        ) from error
+
+
+def cache() -> Path:
+    """Where this controller keeps wheels: fetched once, patched once."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "wheels"
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as handle:
+        while block := handle.read(BLOCK):
+            yield block

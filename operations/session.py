@@ -1,0 +1,234 @@
+"""One run of deploy.py: what is refused before it, what became of each box, the report, the exit code."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from types import FrameType
+from typing import Any
+
+import click
+import pyinfra
+import pyinfra_cli.cli
+from pyinfra.api.exceptions import PyinfraError
+from pyinfra.api.host import Host
+from pyinfra.api.state import BaseStateCallback, State
+from pyinfra.context import ctx_config, ctx_state
+from pyinfra_cli.exceptions import CliError
+
+from gpufleet import inventory
+from gpufleet.errors import (
+    BOX_FAILED,
+    DONE,
+    INTERRUPTED,
+    REFUSED,
+    WOULD_CHANGE,
+    WRONG,
+    BoxError,
+    ConfigError,
+    nearest,
+)
+from gpufleet.inventory import SSH_KEYS, Fleet
+from gpufleet.report import Outcome, show
+from gpufleet.settings import Settings
+from operations.contact import first_contact
+
+
+class Stop(CliError, PyinfraError):
+    """Ends the run cleanly with an exit code of its own."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+    def show(self, file: Any = None) -> None:
+        click.echo(f"gpufleet: {self.message}", err=True)
+
+
+@dataclass
+class Session:
+    """What became of each box in this run."""
+
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    shown: bool = False
+    dry: bool = False
+
+    def of(self, box: str) -> Outcome:
+        return self.outcomes.setdefault(box, Outcome(box))
+
+    def failed(self, error: BoxError) -> None:
+        outcome = self.of(error.box)
+        if not outcome.failure:
+            outcome.failure = str(error).removeprefix(f"{error.box}: ")
+
+    def exit_code(self) -> int:
+        """1 when a box failed, 3 when rules refused some, 5 when a dry run found something to change, else 0."""
+        outcomes = self.outcomes.values()
+        if any(outcome.failure for outcome in outcomes):
+            return BOX_FAILED
+        if any(outcome.refused for outcome in outcomes):
+            return REFUSED
+        if self.dry and any(outcome.changes for outcome in outcomes):
+            return WOULD_CHANGE
+        return DONE
+
+    def report(self) -> None:
+        if not self.shown and self.outcomes:
+            self.shown = True
+            show(list(self.outcomes.values()), self.dry)
+
+
+session = Session()
+_installed: list[bool] = []
+
+
+class _Callbacks(BaseStateCallback):
+    """pyinfra reports a box that cannot be reached in several lines; here it becomes one with a remedy."""
+
+    @staticmethod
+    def host_connect_error(state: State, host: Host, error: Exception) -> None:
+        cause = " ".join(str(error).split())
+        session.failed(BoxError(host.name, cause, _connect_remedy(host, cause)))
+
+    @staticmethod
+    def operation_host_error(
+        state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
+    ) -> None:
+        names = ", ".join(state.get_op_meta(op_hash).names)
+        session.failed(BoxError(host.name, f"{names} failed", "read the lines above, then deploy again"))
+
+
+def _connect_remedy(host: Host, cause: str) -> str:
+    address = host.data.get("ssh_hostname") or host.name
+    if "does not match" in cause:
+        return (
+            f"if the box was installed anew, ssh-keygen -R {address} and compare the new key; if not, somebody is "
+            "between you and it"
+        )
+    if "Authentication" in cause or "authentication" in cause:
+        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
+    if "known_hosts" in cause:
+        return "run this once in a terminal and confirm its key"
+    return f"check that it is on, and that `ssh {address}` works"
+
+
+def install() -> None:
+    """Called by config.py, before pyinfra reads the inventory. Refuses what could not be safe; exit 2."""
+    if _installed:
+        return
+    _installed.append(True)
+    params = click.get_current_context().params
+    session.dry = bool(params.get("dry"))
+    for option, why in (
+        ("serial", "its order is random and it goes on past a failed box"),
+        ("no_wait", "it hides failures"),
+    ):
+        if params.get(option):
+            raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)
+    signal.signal(signal.SIGINT, _interrupted)
+    atexit.register(session.report)
+    pyinfra_cli.cli._exit = _exit
+    inventory.before_connect.append(_before_connect)
+
+
+def installed() -> bool:
+    return bool(_installed)
+
+
+def _before_connect(fleet: Fleet) -> None:
+    params = click.get_current_context().params
+    boxes = _selected(fleet, params.get("limit") or (), params.get("exclude") or ())
+    _check_data(params.get("data") or ())
+    config = ctx_config.get()
+    if params.get("fail_percent") is None:
+        # Without -y pyinfra would stop at the first failed box and ask; the others are to finish.
+        config.FAIL_PERCENT = None
+    state = ctx_state.get()
+    original = state.init
+
+    def init(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        state.add_callback_handler(_Callbacks())
+
+    state.init = init
+    overrides = {f"ssh_{key}": params.get(f"ssh_{key}") for key in ("user", "port", "key")}
+    given = {key: value for key, value in overrides.items() if value}
+    first_contact({name: {**fleet.addresses[name], **given} for name in boxes})
+
+
+def _check_data(given: Iterable[str]) -> None:
+    """Raises ConfigError when --data has a key that is neither a setting nor pyinfra's."""
+    known = SSH_KEYS | set(Settings.model_fields)
+    unknown = [item.split("=", 1)[0] for item in given if item.split("=", 1)[0] not in known]
+    if unknown:
+        raise ConfigError(f"--data: unknown key {key!r}{nearest(key, known)}" for key in unknown)
+
+
+def _selected(fleet: Fleet, limit: Iterable[str], exclude: Iterable[str]) -> list[str]:
+    """The boxes this run is for. Raises ConfigError when --limit or --exclude leave none, or name nothing."""
+    groups = {**{name: list(fleet.boxes) for name in ("all", "fleet", fleet.inventory.stem)}}
+    for box in fleet.boxes.values():
+        for group in box.groups:
+            groups.setdefault(group, []).append(box.name)
+    for trait, members in fleet.groups().items():
+        groups.setdefault(trait, [item if isinstance(item, str) else item[0] for item in members])
+
+    def matches(patterns: Iterable[str], option: str) -> set[str]:
+        found: set[str] = set()
+        for pattern in patterns:
+            boxes = groups.get(pattern) or [name for name in fleet.boxes if fnmatch(name, pattern)]
+            if not boxes:
+                raise ConfigError(
+                    [f"{option} {pattern!r} names no box and no group{nearest(pattern, [*fleet.boxes, *groups])}"]
+                )
+            found.update(boxes)
+        return found
+
+    limits = list(limit)
+    chosen = matches(limits, "--limit") if limits else set(fleet.boxes)
+    chosen -= matches(exclude, "--exclude")
+    if not chosen:
+        raise ConfigError(["--limit and --exclude leave no box"])
+    return [name for name in fleet.boxes if name in chosen]
+
+
+def _exit() -> None:
+    """In place of pyinfra's own, which knows only 0 and 1."""
+    session.report()
+    code = session.exit_code()
+    if code in (DONE, WOULD_CHANGE) and ctx_state.isset() and pyinfra.state.failed_hosts:
+        code = BOX_FAILED
+    sys.exit(code)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    click.echo("gpufleet: interrupted; run the same command again to go on", err=True)
+    if ctx_state.isset() and pyinfra.state.initialised:
+        for host in list(pyinfra.state.activated_hosts):
+            client = getattr(host.connector, "client", None)
+            if client:
+                client.close()
+    session.report()
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)  # greenlets in the middle of a command would turn SystemExit into a failure of their box
+
+
+def guarded(action: Callable[[], Any]) -> Callable[..., bool]:
+    """A function for pyinfra's FunctionCommand: a BoxError becomes one line and a failed operation."""
+
+    def run(state: State, host: Host) -> bool:
+        try:
+            action()
+        except BoxError as error:
+            session.failed(error)
+            host.log_styled(str(error), fg="red")
+            return False
+        return True
+
+    return run

@@ -1,0 +1,96 @@
+"""Bad input through pyinfra's own command: exit 2, a line with file, key and the nearest name, and no connection."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import GPUFLEET, REPOSITORY, deploy, owners_folder, run
+
+# Nobody answers there (RFC 5737): a test that got so far would wait for the connection to time out and exit with 1.
+INVENTORY = """
+from gpufleet.inventory import by_traits
+boxes = [("box-1", {"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6b"]})]
+globals().update(by_traits(boxes))
+"""
+
+
+def inventory(data: str) -> str:
+    return INVENTORY.replace('{"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6b"]}', data)
+
+
+@pytest.mark.parametrize(
+    ("pages", "says"),
+    [
+        ({"group_data__sm75": "serve_arg = {}"}, ["group_data/sm75.py", "'serve_arg'", "did you mean 'serve_args'?"]),
+        ({"group_data__nvlnk": "stack = 'x'"}, ["group_data/nvlnk.py", "neither a trait nor a group", "'nvlink'"]),
+        ({"group_data__all": "stack = 'vllm-0.27.1-cpx'"}, ["group_data/all.py", "did you mean 'vllm-0.27.1-cpu'?"]),
+        ({"inventory__home": inventory('{"serve": ["qwen3-0.6b"]}')}, ["inventory/home.py", "box-1 has no address"]),
+        (
+            {"inventory__home": inventory('{"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6"]}')},
+            ["inventory/home.py", "unknown model 'qwen3-0.6'", "did you mean 'qwen3-0.6b'?"],
+        ),
+        ({"inventory__home": inventory('{"ssh_host": "192.0.2.1"}')}, ["'ssh_host'", "did you mean 'ssh_hostname'?"]),
+        ({"inventory__home": "from gpufleet.inventory import by_traits\nby_traits([])\n"}, ["there is no box in it"]),
+    ],
+)
+def test_a_wrong_configuration(tmp_path: Path, pages: dict[str, str], says: list[str]) -> None:
+    done = deploy(owners_folder(tmp_path, INVENTORY, **pages), "-y")
+    assert done.returncode == 2, done.stdout
+    assert "Connecting to hosts" not in done.stdout and "Traceback" not in done.stdout
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("gpufleet: ")]
+    for word in says:
+        assert word in line
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--limit", "sm99"], "--limit 'sm99' names no box and no group"),
+        (["--limit", "bx-1"], "did you mean 'box-1'?"),
+        (["--limit", "box-1", "--exclude", "box-1"], "leave no box"),
+        (["--serial"], "--serial is not for fleets"),
+        (["--no-wait"], "--no-wait is not for fleets"),
+        (["--data", "serve_arg=1"], "did you mean 'serve_args'?"),
+    ],
+)
+def test_a_wrong_call(tmp_path: Path, options: list[str], says: str) -> None:
+    done = deploy(owners_folder(tmp_path, INVENTORY), "-y", *options)
+    assert done.returncode == 2, done.stdout
+    assert says in done.stdout
+    assert "Connecting to hosts" not in done.stdout and "Traceback" not in done.stdout
+
+
+def test_a_wrong_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder = owners_folder(tmp_path / "home", INVENTORY)
+    done = run(tmp_path / "elsewhere", "-y", f"{folder}/inventory/home.py", f"{folder}/deploy.py")
+    assert done.returncode == 2, done.stdout
+    assert f"run this in {folder}" in done.stdout
+
+
+def test_an_unreachable_box_is_one_line_with_cause_and_remedy(tmp_path: Path) -> None:
+    text = inventory('{"ssh_hostname": "127.0.0.1", "ssh_port": 9, "serve": ["qwen3-0.6b"]}')
+    done = deploy(owners_folder(tmp_path, text), "-y")
+    assert done.returncode == 1, done.stdout
+    lines = [line for line in done.stdout.splitlines() if line.startswith("box-1: ")]
+    assert len(lines) == 1 and "Could not connect" in lines[0] and "check that it is on" in lines[0].lower()
+
+
+def test_the_example_inventory_is_right() -> None:
+    done = run(REPOSITORY, "inventory/home.py", "debug-inventory")
+    assert done.returncode == 0, done.stdout
+    assert "turing-1" in done.stdout and "ampere-1" in done.stdout
+
+
+def test_gpufleet_deploy_runs_from_anywhere_and_keeps_the_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    folder = owners_folder(tmp_path / "home", INVENTORY, group_data__all="stak = 'x'")
+    done = run(tmp_path, "deploy", "home/inventory/home.py", "-y", program=GPUFLEET)
+    assert done.returncode == 2 and "did you mean 'stack'?" in done.stdout, done.stdout
+    for path, says in ((f"{folder}/inventory/hom.py", "there is no inventory"), (f"{tmp_path}/x.py", "has no deploy.py")):
+        (tmp_path / "x.py").write_text(INVENTORY)
+        done = run(tmp_path, "deploy", path, program=GPUFLEET)
+        assert done.returncode == 2 and says in done.stdout, done.stdout

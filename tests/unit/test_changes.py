@@ -1,0 +1,92 @@
+"""What a deploy would do: nothing on a box that is as planned, and exactly the missing thing on any other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from gpufleet.changes import changes
+from gpufleet.plan import BoxPlan
+from gpufleet.render import release
+from tests.unit.fleets import gpu_facts, plan
+
+
+def deployed() -> dict[str, Any]:
+    """Facts of a box on which everything is as planned."""
+    facts = gpu_facts()
+    first = plan(facts)
+    digest = release(first.instances[0], first.toolkit).digest
+    facts["packages"] = {name: "1" for name in first.packages}
+    facts["toolkits"] = {"13.0": "/usr/local/cuda-13.0"}
+    facts["runtimes"] = {first.stacks[0].runtime: {"complete": True}}
+    facts["models"] = {"tiny/r1": {"complete": True}}
+    facts["instances"] = {
+        "tiny": {
+            "current": digest,
+            "releases": [digest],
+            "drift": [],
+            "gated": digest,
+            "stale": False,
+            "service": {"active": "active", "sub": "running", "enabled": True, "pid": 7, "restarts": 0},
+        }
+    }
+    return facts
+
+
+def changed(path: str, value: Any) -> BoxPlan:
+    facts = copy.deepcopy(deployed())
+    *parents, last = path.split("/")
+    place: Any = facts
+    for part in parents:
+        place = place[part]
+    if value is None:
+        del place[last]
+    else:
+        place[last] = value
+    return plan(facts)
+
+
+def test_nothing_to_do() -> None:
+    found = changes(plan(deployed()))
+    assert not found and found.lines() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "line"),
+    [
+        ("packages/g++", None, "apt install g++"),
+        ("toolkits/13.0", None, "apt install cuda-toolkit-13-0"),
+        ("models", {}, "put model tiny r1 in place"),
+        ("instances", {}, ": new"),
+        ("instances/tiny/service/active", "inactive", ": its service is inactive"),
+        ("instances/tiny/service/enabled", False, ": its service is not enabled"),
+        ("instances/tiny/current", "0" * 16, ": its configuration changed (was 0000000000000000)"),
+        ("instances/tiny/drift", ["serve.yaml: modified"], ": serve.yaml: modified"),
+        ("instances/tiny/stale", True, ": an earlier activation did not end"),
+        ("instances/tiny/gated", "0" * 16, ": an earlier activation did not end"),
+    ],
+)
+def test_exactly_the_missing_thing(path: str, value: Any, line: str) -> None:
+    found = changes(changed(path, value))
+    assert len(found.lines()) == 1
+    assert found.lines()[0].endswith(line)
+
+
+def test_a_lost_link_is_told_from_a_changed_configuration() -> None:
+    facts = deployed()
+    facts["instances"]["tiny"]["current"] = None
+    assert changes(plan(facts)).lines()[0].endswith(": its current link is gone")
+
+
+def test_an_edited_release_is_staged_again_and_a_lost_link_is_not() -> None:
+    (edited,) = changes(changed("instances/tiny/drift", ["serve.env: modified"])).instances
+    assert edited.stage
+    (stopped,) = changes(changed("instances/tiny/service/active", "failed")).instances
+    assert not stopped.stage
+
+
+def test_the_owner_keeps_apt_to_himself() -> None:
+    facts = deployed() | {"packages": {}, "toolkits": {}}
+    assert not changes(plan(facts, {"host": {"install_packages": False}}))

@@ -1,0 +1,86 @@
+"""The inventory: checked before any connection, its errors one line each, its groups by trait."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gpufleet.errors import ConfigError
+from gpufleet.inventory import Fleet, load
+from tests.unit.fleets import gpu_facts, owner
+
+GOOD = ("turing-1", {"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6b"], "stack": "vllm-0.27.1-cpu"})
+
+
+def fleet(root: Path, *boxes: object, text: str = "boxes = []\n", **pages: str) -> Fleet:
+    owner(root, inventory__home=text, **pages)
+    return load(boxes, root / "inventory" / "home.py")
+
+
+def test_a_good_inventory_has_its_boxes_and_settings(tmp_path: Path) -> None:
+    found = fleet(tmp_path, GOOD)
+    assert found.boxes["turing-1"].data == {"serve": ["qwen3-0.6b"], "stack": "vllm-0.27.1-cpu"}
+    name, data = found.groups()["fleet"][0]
+    assert (name, data["ssh_hostname"]) == ("turing-1", "192.0.2.1")
+    assert data["ssh_strict_host_key_checking"] == "yes"
+
+
+@pytest.mark.parametrize(
+    ("box", "says"),
+    [
+        (("a", {"ssh_hostnam": "192.0.2.1"}), ["box a", "'ssh_hostnam'", "did you mean 'ssh_hostname'?"]),
+        (("a", {"ssh_hostname": "192.0.2.1", "serv": []}), ["box a", "'serv'", "did you mean 'serve'?"]),
+        (("no.such.box.invalid", {}), ["no.such.box.invalid", "has no address", "ssh_hostname"]),
+        (("a", {"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6"]}), ["box a", "did you mean 'qwen3-0.6b'?"]),
+        (("a", {"ssh_hostname": "192.0.2.1", "stack": "vllm-0.27-cpu"}), ["did you mean 'vllm-0.27.1-cpu'?"]),
+        (("a", {"ssh_hostname": "192.0.2.1", "serve": [{"modle": "x"}]}), ["'serve.0.modle'", "did you mean 'model'?"]),
+        (("a; rm -rf /", {"ssh_hostname": "192.0.2.1"}), ["a name is letters"]),
+        (17, ["17 is no box"]),
+    ],
+)
+def test_a_wrong_box_is_named_with_file_key_and_nearest_name(tmp_path: Path, box: object, says: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fleet(tmp_path, box)
+    assert str(caught.value).startswith("inventory/home.py")
+    for word in says:
+        assert word in str(caught.value)
+
+
+def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fleet(tmp_path, GOOD, GOOD, ("b", {"x": 1}), group_data__nothing="stack = 'x'")
+    assert len(caught.value.problems) == 3
+
+
+def test_an_empty_inventory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no box"):
+        fleet(tmp_path)
+
+
+def test_unknown_stack_in_group_data_names_its_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"group_data/all.py: unknown stack 'vlm'"):
+        fleet(tmp_path, GOOD, group_data__all="stack = 'vlm'")
+
+
+def test_the_owners_groups_are_read_from_the_file(tmp_path: Path) -> None:
+    found = fleet(tmp_path, GOOD, text='kitchen = ["turing-1"]\n', group_data__kitchen="silence = ['disk-space']")
+    assert found.boxes["turing-1"].groups == ("kitchen", "home")
+
+
+def test_groups_by_trait_come_from_cached_facts(tmp_path: Path) -> None:
+    folder = tmp_path / "inventory" / "facts" / "home"
+    folder.mkdir(parents=True)
+    (folder / "turing-1.json").write_text(json.dumps(gpu_facts()))
+    groups = fleet(tmp_path, GOOD).groups()
+    assert {name for name, members in groups.items() if members == ["turing-1"]} == {
+        "sm75", "nvlink", "sm75_nvlink", "nv2", "gpus2",
+    }  # fmt: skip
+
+
+def test_damaged_facts_count_as_none(tmp_path: Path) -> None:
+    folder = tmp_path / "inventory" / "facts" / "home"
+    folder.mkdir(parents=True)
+    (folder / "turing-1.json").write_text('{"schema": 1, "gp')
+    assert list(fleet(tmp_path, GOOD).groups()) == ["fleet"]

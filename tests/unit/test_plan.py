@@ -1,0 +1,103 @@
+"""The plan: where each value comes from, ports, GPUs, toolkits."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpufleet.errors import ConfigError
+from gpufleet.layers import Layer
+from gpufleet.toolkit import distro
+from gpufleet.traits import traits_of
+from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
+
+
+def test_traits() -> None:
+    assert traits_of(cpu_facts()) == ["cpu"]
+    assert traits_of(gpu_facts()) == ["sm75", "nvlink", "sm75_nvlink", "nv2", "gpus2"]
+    assert traits_of(gpu_facts((8, 6), 2, "PHB")) == ["sm86", "pcie", "sm86_pcie", "gpus2"]
+    assert traits_of(gpu_facts((7, 0), 1)) == ["sm70", "gpus1"]
+
+
+def test_stack_model_layers_entry_and_command_line_in_that_order() -> None:
+    layers = {
+        "all": [Layer("group_data/all.py", {"serve_args": {"max-num-seqs": 1, "dtype": "float32"}})],
+        "cpu": [Layer("group_data/cpu.py", {"serve_args": {"max-num-seqs": 2}})],
+        "kitchen": [Layer("group_data/kitchen.py", {"serve_args": {"max-num-seqs": 3}})],
+    }
+    data = {"serve": [{"model": "tiny", "args": {"seed": 7}}]}
+    found = plan(cpu_facts(), data, layers=layers, groups=("kitchen",), overrides={"serve_env": {"A": "b"}})
+    (instance,) = found.instances
+    assert instance.args["max-num-seqs"] == 3
+    assert instance.because["max-num-seqs"] == "group_data/kitchen.py"
+    assert (instance.args["dtype"], instance.because["dtype"]) == ("float32", "group_data/all.py")
+    assert (instance.args["enforce-eager"], instance.because["enforce-eager"]) == (True, "stack engine-cpu")
+    assert (instance.args["max-model-len"], instance.because["max-model-len"]) == (512, "model tiny")
+    assert (instance.args["seed"], instance.because["seed"]) == (7, "serve entry")
+    assert (instance.env["A"], instance.because["env.A"]) == ("b", "--data")
+
+
+def test_every_value_has_a_reason() -> None:
+    (instance,) = plan(gpu_facts(), stacks=[stack(arch=["sm75"])]).instances
+    assert set(instance.args) <= set(instance.because)
+
+
+def test_ports_follow_each_other_and_a_given_one_is_kept() -> None:
+    data = {"serve": ["tiny", {"model": "tiny", "name": "second", "port": 9000}, {"model": "tiny", "name": "third"}]}
+    assert [item.port for item in plan(cpu_facts(), data).instances] == [8000, 9000, 8001]
+
+
+def test_two_instances_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="two instances are called 'tiny'"):
+        plan(cpu_facts(), {"serve": ["tiny", "tiny"]})
+
+
+def test_a_model_without_stack_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match="has no stack.*engine-cpu"):
+        plan(cpu_facts(), {"stack": None})
+
+
+def test_gpus_are_named_by_uuid_in_pci_order() -> None:
+    data = {"tensor_parallel_size": 2, "serve": ["tiny", {"model": "tiny", "name": "second"}]}
+    first, second = plan(gpu_facts(count=4), data, stacks=[stack(arch=["sm75"])]).instances
+    assert (first.gpus, second.gpus) == ((0, 1), (2, 3))
+    assert first.env["CUDA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
+    assert first.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert (first.args["tensor-parallel-size"], first.link) == (2, "NV2")
+
+
+@pytest.mark.parametrize(
+    ("facts", "data", "toolkit"),
+    [
+        (cpu_facts(), {}, None),
+        (gpu_facts((7, 5)), {}, "13-0"),
+        (gpu_facts((8, 6)), {}, "13-0"),
+        (gpu_facts((7, 0)), {}, "12-9"),
+        (gpu_facts((7, 5)), {"host": {"toolkit": "12-8"}}, "12-8"),
+        (gpu_facts((7, 5)), {"host": {"toolkit": "none"}}, None),
+    ],
+)
+def test_the_toolkit_is_the_newest_the_gpus_allow(facts: dict, data: dict, toolkit: str | None) -> None:
+    found = plan(facts, data)
+    assert found.toolkit == toolkit
+    assert (f"cuda-toolkit-{toolkit}" in found.packages) == bool(toolkit)
+
+
+def test_the_stacks_toolkit_wins_over_the_newest() -> None:
+    assert plan(gpu_facts(), stacks=[stack(cuda_toolkit="12-9")]).toolkit == "12-9"
+
+
+def test_nvidias_names_of_distributions() -> None:
+    assert distro({"id": "debian", "version_id": "12"}) == "debian12"
+    assert distro({"id": "ubuntu", "version_id": "24.04"}) == "ubuntu2404"
+
+
+def test_the_runtime_is_named_by_what_goes_into_it() -> None:
+    assert stack().runtime == stack().runtime
+    assert stack().runtime != stack(uv={"version": "0.9.1", "sha256": "0" * 64}).runtime
+    assert stack().runtime != stack(verify=["import torch"]).runtime
+    assert stack().runtime == stack(title="another title").runtime
+
+
+def test_a_model_is_fetched_once_for_two_instances() -> None:
+    data = {"serve": ["tiny", {"model": "tiny", "name": "second"}]}
+    assert [item.name for item in plan(cpu_facts(), data, models=[model()]).models] == ["tiny"]

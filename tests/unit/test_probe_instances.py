@@ -1,0 +1,165 @@
+"""Releases, their drift, and the services of the instances."""
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hostkit import probe, releases, services
+from hostkit.roots import Roots
+
+UNIT = "gpufleet-qwen.service"
+
+
+def make_release(home: Path, files: dict[str, str]) -> str:
+    hashes = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
+    manifest = json.dumps({"schema": 1, "files": hashes})
+    digest = hashlib.sha256(manifest.encode()).hexdigest()[:16]
+    release = home / "releases" / digest
+    for path, text in files.items():
+        (release / path).parent.mkdir(parents=True, exist_ok=True)
+        (release / path).write_text(text)
+    (release / "manifest.json").write_text(manifest)
+    return digest
+
+
+class Box:
+    def __init__(self, base: Path) -> None:
+        self.roots = Roots(str(base))
+        self.home = base / "opt/gpufleet/instances/qwen"
+        self.older = make_release(self.home, {UNIT: "[Service]\n"})
+        self.digest = make_release(self.home, {UNIT: "[Service]\nExecStart=/x\n", "env/qwen.env": "A=1\n"})
+        self.release = self.home / "releases" / self.digest
+        self.current = self.home / "current"
+        self.current.symlink_to(f"releases/{self.digest}")
+        self.unit = base / "etc/systemd/system" / UNIT
+        self.unit.parent.mkdir(parents=True)
+        self.unit.symlink_to(f"/opt/gpufleet/instances/qwen/current/{UNIT}")
+
+    def read(self) -> dict[str, object]:
+        instance: dict[str, object] = releases.read_instances(self.roots)["instances"]["qwen"]
+        return instance
+
+
+@pytest.fixture
+def box(tmp_path: Path) -> Box:
+    return Box(tmp_path)
+
+
+def test_an_instance_as_it_was_activated(box: Box) -> None:
+    (box.home / "releases/.building").mkdir()
+    assert box.read() == {"current": box.digest, "releases": sorted([box.older, box.digest]), "drift": [], "gated": None, "stale": False}
+
+
+def test_files_changed_and_lost(box: Box) -> None:
+    (box.release / "env/qwen.env").write_text("A=2\n")
+    (box.release / UNIT).unlink()
+    assert box.read()["drift"] == ["env/qwen.env: modified", f"{UNIT}: missing"]
+
+
+def test_a_manifest_that_is_not_the_one_the_release_is_named_by(box: Box) -> None:
+    (box.release / "manifest.json").write_text("not even JSON")
+    assert box.read()["drift"] == ["manifest.json: modified"]
+    (box.release / "manifest.json").unlink()
+    assert box.read()["drift"] == ["manifest.json: missing"]
+
+
+def test_unit_missing_or_of_another_making(box: Box) -> None:
+    box.unit.unlink()
+    assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: missing"]
+    box.unit.write_text("[Service]\n")
+    assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: modified"]
+    box.unit.unlink()
+    box.unit.symlink_to("/dev/null")
+    assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: modified"]
+
+
+def test_current_absent_or_dangling(box: Box) -> None:
+    shutil.rmtree(box.release)
+    assert box.read() == {"current": None, "releases": [box.older], "drift": [], "gated": None, "stale": False}
+    box.current.unlink()
+    assert box.read()["current"] is None
+
+
+def test_a_unit_that_outlived_its_instance_is_still_told(tmp_path: Path) -> None:
+    units = tmp_path / "etc/systemd/system"
+    units.mkdir(parents=True)
+    (units / "gpufleet-old.service").symlink_to("/opt/gpufleet/instances/old/current/gpufleet-old.service")
+    (units / "sshd.service").write_text("")
+    found = releases.read_instances(Roots(str(tmp_path)))["instances"]
+    assert found == {"old": {"current": None, "releases": [], "drift": [], "gated": None, "stale": False}}
+
+
+def test_runtimes_and_models_are_complete_by_their_marker(tmp_path: Path) -> None:
+    runtimes = ["runtimes/vllm-0123456789ab", "runtimes/vllm-ba9876543210", "runtimes/.new"]
+    for path in [*runtimes, "models/tiny/r1", "models/tiny/r2"]:
+        (tmp_path / "opt/gpufleet" / path).mkdir(parents=True)
+    for path in ("runtimes/vllm-0123456789ab", "models/tiny/r2"):
+        (tmp_path / "opt/gpufleet" / path / ".gpufleet-complete").write_text("{}")
+    assert releases.read_stores(Roots(str(tmp_path))) == {
+        "runtimes": {"vllm-0123456789ab": {"complete": True}, "vllm-ba9876543210": {"complete": False}},
+        "models": {"tiny/r1": {"complete": False}, "tiny/r2": {"complete": True}},
+    }
+
+
+SHOWN = """\
+MainPID=812
+NRestarts=2
+Id=gpufleet-qwen.service
+ActiveState=active
+SubState=running
+UnitFileState=enabled
+InactiveExitTimestamp=Sun 2026-11-29 17:39:00 UTC
+ActiveEnterTimestamp=Sun 2026-11-29 17:40:00 UTC
+InactiveEnterTimestamp=
+
+MainPID=0
+NRestarts=5
+Id=gpufleet-bad.service
+ActiveState=failed
+SubState=failed
+UnitFileState=linked
+ActiveEnterTimestamp=
+InactiveEnterTimestamp=Sun 2026-11-29 18:00:01 UTC
+"""
+
+
+def test_services_in_one_call() -> None:
+    calls = []
+
+    def show(units: list[str]) -> str:
+        calls.append(units)
+        return SHOWN
+
+    found = services.read(["bad", "lost", "qwen"], show)["services"]
+    assert calls == [["gpufleet-bad.service", "gpufleet-lost.service", "gpufleet-qwen.service"]]
+    assert found["qwen"] == {
+        "active": "active", "sub": "running", "enabled": True, "pid": 812, "restarts": 2,
+        "since": "2026-11-29T17:40:00Z",
+    }
+    assert found["bad"] == {
+        "active": "failed", "sub": "failed", "enabled": False, "pid": None, "restarts": 5,
+        "since": "2026-11-29T18:00:01Z",
+    }
+    assert found["lost"] == services.UNKNOWN
+
+
+def test_no_instances_no_systemctl() -> None:
+    def show(units: list[str]) -> str:
+        raise AssertionError("systemctl was called")
+
+    assert services.read([], show) == {"services": {}}
+
+
+def test_the_probe_of_a_box_whose_systemd_does_not_answer(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    facts = probe.run({}, box.roots)["facts"]
+    assert facts["instances"]["qwen"]["current"] == box.digest
+    assert facts["instances"]["qwen"]["service"] == services.UNKNOWN
+    # the fake box has no /proc either: what could not be read is named, the rest is there
+    assert {error["source"] for error in facts["errors"]} == {"services", "hardware"}
+    assert facts["schema"] == 1 and facts["driver"] is None and facts["gpus"] == []

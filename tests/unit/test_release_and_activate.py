@@ -1,0 +1,143 @@
+"""Releases and their activation on a box: staged whole, switched by a link, restarted only when something changed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostkit import activate, release, state
+from hostkit.errors import Failure
+from tests.unit.boxes import FakeBox
+
+
+@pytest.fixture
+def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeBox:
+    return FakeBox(tmp_path, monkeypatch)
+
+
+def files_of(text: str) -> tuple[str, dict[str, str]]:
+    made = {"serve.yaml": text, "gpufleet-tiny.service": "[Unit]\n"}
+    digests = {name: hashlib.sha256(content.encode()).hexdigest() for name, content in made.items()}
+    manifest = json.dumps({"schema": 1, "files": digests})
+    return hashlib.sha256(manifest.encode()).hexdigest()[:16], {**made, "manifest.json": manifest}
+
+
+def stage(text: str = "a: 1\n") -> tuple[str, dict[str, Any]]:
+    digest, files = files_of(text)
+    return digest, release.run({"instance": "tiny", "digest": digest, "files": files})
+
+
+def start(box: FakeBox, digest: str) -> dict[str, Any]:
+    box.asked.clear()
+    return activate.run({"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, **box.complete()})
+
+
+def test_staging_twice_changes_nothing(box: FakeBox) -> None:
+    assert stage()[1] == {"staged": True, "repaired": []}
+    assert stage()[1] == {"staged": False, "repaired": []}
+
+
+def test_a_release_that_is_not_its_digest_is_refused(box: FakeBox) -> None:
+    with pytest.raises(Failure, match="does not match"):
+        release.run({"instance": "tiny", "digest": "0" * 16, "files": files_of("x")[1]})
+    assert not (box.root / "instances").exists()
+
+
+def test_an_edited_file_is_put_right_and_the_service_restarted(box: FakeBox) -> None:
+    digest, _ = stage()
+    assert start(box, digest)["restarted"]
+    (box.root / "instances/tiny/releases" / digest / "serve.yaml").write_text("a: 2\n")
+    assert stage()[1] == {"staged": False, "repaired": ["serve.yaml"]}
+    assert state.instance("tiny")["stale"]
+    assert start(box, digest)["restarted"]
+    assert not state.instance("tiny")["stale"]
+
+
+def test_the_same_release_again_is_not_restarted(box: FakeBox) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    assert not start(box, digest)["restarted"]
+    assert "restart" not in box.asked
+
+
+@pytest.mark.parametrize("link", ["instances/tiny/current", "units/gpufleet-tiny.service"])
+def test_a_lost_link_is_made_again_without_a_restart(box: FakeBox, link: str) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    (box.root / link).unlink()
+    assert not start(box, digest)["restarted"]
+    assert (box.root / link).resolve().exists()
+
+
+def test_a_stopped_service_is_started(box: FakeBox) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    box.active = "inactive"
+    assert start(box, digest)["restarted"]
+
+
+def test_a_failed_gate_puts_the_previous_release_back(box: FakeBox) -> None:
+    good, _ = stage("a: 1\n")
+    start(box, good)
+    bad, _ = stage("a: 2\n")
+    box.gate_fails.add(bad)
+    with pytest.raises(Failure) as caught:
+        start(box, bad)
+    assert f"release {good} serves again" in caught.value.remedy
+    assert (box.current("tiny"), box.active, state.instance("tiny")["gated"]) == (good, "active", good)
+    events = [json.loads(line)["event"] for line in (box.root / "state/journal.jsonl").read_text().splitlines()]
+    assert events == ["activated", "gate-failed", "put-back"]
+
+
+def test_a_failed_gate_without_a_previous_release_leaves_nothing_current(box: FakeBox) -> None:
+    bad, _ = stage()
+    box.gate_fails.add(bad)
+    with pytest.raises(Failure, match="the answer is wrong"):
+        start(box, bad)
+    assert (box.current("tiny"), box.active) == (None, "inactive")
+    assert list((box.root / "units").iterdir()) == []
+
+
+def test_nothing_is_switched_while_the_runtime_is_not_complete(box: FakeBox) -> None:
+    digest, _ = stage()
+    needed = box.complete()
+    (Path(needed["runtime"]) / ".gpufleet-complete").unlink()
+    with pytest.raises(Failure, match="is not complete"):
+        activate.run({"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, **needed})
+    assert box.current("tiny") is None
+
+
+def test_a_port_of_another_program_is_not_fought_over(box: FakeBox) -> None:
+    digest, _ = stage()
+    box.ports = {"8000": {"pid": 5, "command": "nginx", "unit": "nginx.service"}}
+    with pytest.raises(Failure, match="port 8000 is taken by nginx"):
+        start(box, digest)
+    assert box.current("tiny") is None
+
+
+def test_old_releases_go_and_the_last_ones_stay(box: FakeBox) -> None:
+    digests = []
+    for number in range(5):
+        digests.append(stage(f"a: {number}\n")[0])
+        start(box, digests[-1])
+    left = {path.name for path in (box.root / "instances/tiny/releases").iterdir()}
+    assert digests[-1] in left and digests[-2] in left and len(left) == activate.KEEP
+
+
+def test_a_torn_journal_line_does_not_spoil_the_next(box: FakeBox) -> None:
+    (box.root / "state").mkdir()
+    (box.root / "state/journal.jsonl").write_text('{"event": "torn')
+    state.journal("next")
+    assert json.loads((box.root / "state/journal.jsonl").read_text().splitlines()[1])["event"] == "next"
+
+
+def test_a_damaged_state_counts_as_none(box: FakeBox) -> None:
+    (box.root / "state").mkdir()
+    (box.root / "state/state.json").write_text('{"inst')
+    assert state.instance("tiny") == {}
+    state.update("tiny", gated="x")
+    assert state.instance("tiny") == {"gated": "x"}
