@@ -16,6 +16,7 @@ from gpufleet import inventory
 from gpufleet.changes import Changes, changes
 from gpufleet.errors import WRONG, BoxError, ConfigError
 from gpufleet.inventory import Fleet
+from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import check
 from gpufleet.settings import Settings
@@ -99,7 +100,8 @@ def _packages(fleet: Fleet) -> set[str]:
 
 
 def _overrides(found: Any) -> dict[str, Any]:
-    return {key: value for key, value in found.get_override_data().dict().items() if key in Settings.model_fields}
+    given = {key: value for key, value in found.get_override_data().items() if key in Settings.model_fields}
+    return checked(given, "--data")
 
 
 def _keep(fleet: Fleet, name: str, facts: Mapping[str, Any]) -> None:
