@@ -15,6 +15,8 @@ SOURCES = "/etc/apt/sources.list.d"
 APT = [
     "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3",
     "-o", "Dpkg::Use-Pty=0", "-o", "APT::Install-Recommends=false",
+    # Else a g++ that apt does not know is a pattern: everything with a g in its name would be installed.
+    "-o", "APT::Cmd::Pattern-Only=true",
 ]  # fmt: skip
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "NEEDRESTART_SUSPEND": "1"}
 DRIVER = re.compile(
@@ -23,10 +25,10 @@ DRIVER = re.compile(
 
 # What apt says, and what that means for the owner.
 KNOWN = [
-    (r"Unable to locate package (\S+)", "apt knows no package {0}",
-     "check the box's apt sources (apt-cache policy {0}) and the mirrors setting"),
-    (r"Package '?(\S+?)'? has no installation candidate", "apt has no candidate for {0}",
-     "check the box's apt sources (apt-cache policy {0}) and the mirrors setting"),
+    # the second is said of a name that other packages mention
+    (r"(?:Unable to locate package |Package (?=\S+ has no installation candidate))'?([^\s']+)",
+     "apt knows no package {0}",
+     "check the box's apt sources (apt-get update, apt-cache policy) and the mirrors setting"),
     (r"Could not get lock (\S+)", "another program holds apt's lock {0}",
      "wait for it (often unattended-upgrades) and deploy again"),
     (r"No space left on device", "the disk is full", "free space on the box (df -h), then deploy again"),
@@ -116,13 +118,17 @@ def apt(arguments: list) -> str:
     try:
         return shell.run(arguments, env=QUIET)
     except shell.Ended as ended:
-        raise explain(ended)
+        raise explain(ended, arguments)
 
 
-def explain(ended: shell.Ended) -> Failure:
+def explain(ended: shell.Ended, arguments: list) -> Failure:
+    """What a failed `arguments` said, as a cause and a remedy."""
     for pattern, cause, remedy in KNOWN:
-        found = re.search(pattern, ended.tail)
+        # All that lack are named at once: one after the other would cost the owner a deploy each.
+        found = list(dict.fromkeys(re.findall(pattern, ended.output)))
+        # apt takes the last + of a name for its own sign, and complains of a "g+".
+        found = [name + "+" if name not in arguments and name + "+" in arguments else name for name in found]
         if found:
-            return Failure(cause.format(*found.groups()), remedy.format(*found.groups()))
+            return Failure(cause.format(", ".join(found)), remedy.format(", ".join(found)))
     last = ended.tail.strip().splitlines()[-1:] or ["no output"]
     return Failure("apt failed: {}".format(last[0]), "run the same apt-get on the box and mend what it says")

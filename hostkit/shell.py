@@ -18,12 +18,13 @@ ENVIRONMENT = {
 
 
 class Ended(Exception):
-    """A program ended with another status than 0."""
+    """A program ended with another status than 0; `tail` is the end of its `output`."""
 
-    def __init__(self, arguments: Sequence[str], status: int, tail: str) -> None:
-        super().__init__("{} ended with status {}: {}".format(arguments[0], status, tail))
+    def __init__(self, arguments: Sequence[str], status: int, output: str) -> None:
         self.status = status
-        self.tail = tail
+        self.output = output
+        self.tail = "\n".join(output.splitlines()[-12:])
+        super().__init__("{} ended with status {}: {}".format(arguments[0], status, self.tail))
 
 
 def run(
@@ -73,5 +74,5 @@ def run(
         )
     text = "\n".join(lines)
     if process.returncode != 0:
-        raise Ended(arguments, process.returncode, "\n".join(list(lines)[-12:]))
+        raise Ended(arguments, process.returncode, text)
     return text

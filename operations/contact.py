@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from paramiko import HostKeys, MissingHostKeyPolicy, PKey, SSHException
 from paramiko import SSHClient as ParamikoClient
 from paramiko.hostkeys import HostKeyEntry
+from pyinfra.api.exceptions import ConnectError, PyinfraError
+from pyinfra.connectors import ssh_util
+from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
 
 from gpufleet.errors import ConfigError
@@ -94,13 +98,37 @@ def remember(item: Unknown) -> None:
         handle.write(("\n" if old and not old.endswith(b"\n") else "") + (line or ""))
 
 
+def keep_failures_apart() -> None:
+    """A key file that cannot be read ends pyinfra's whole run; like any failure to connect, it is to cost one box."""
+    original = SSHConnector.connect
+
+    def ask(prompt: str = "Password: ", stream: TextIO | None = None) -> str:
+        if not sys.stdin.isatty():
+            raise PyinfraError(f"{prompt.removeprefix('Enter password for ').rstrip(': ')} has a password")
+        return getpass.getpass(prompt, stream)
+
+    def connect(self: SSHConnector) -> None:
+        try:
+            original(self)
+        except ConnectError:
+            raise
+        except PyinfraError as error:
+            raise ConnectError(str(error)) from error
+
+    SSHConnector.connect = connect  # type: ignore[method-assign]
+    ssh_util.getpass = ask
+
+
 def _look(box: str, data: Mapping[str, Any]) -> Unknown | None:
     client = _LookingClient()
     port = int(data.get("ssh_port") or 0)
     arguments: dict[str, Any] = {"port": port} if port else {}
-    hostname, config, _, _, files, _, _ = client.parse_config(
-        data.get("ssh_hostname") or box, dict(arguments), ssh_config_file=data.get("ssh_config_file")
-    )
+    try:
+        hostname, config, _, _, files, _, _ = client.parse_config(
+            data.get("ssh_hostname") or box, dict(arguments), ssh_config_file=data.get("ssh_config_file")
+        )
+    except (OSError, SSHException, EOFError):  # a jump host that cannot be reached
+        return None
     if data.get("ssh_known_hosts_file"):
         files = (data["ssh_known_hosts_file"],)
     entry = hostname if config["port"] == 22 else f"[{hostname}]:{config['port']}"

@@ -66,6 +66,9 @@ def _kit_path() -> str:
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
     path = shlex.quote(_kit_path())
+    # The spec comes with the script and not on standard input, where sudo would take it for a second try of a password
+    # that is wrong: a few of those lock an account.
+    look = f"printf %s {shlex.quote(json.dumps(spec))} | $S python3 {path} probe"
     script = f"""
 if [ "$(id -u)" = 0 ]; then S=; else
   command -v sudo >/dev/null || {{ echo GPUFLEET:NOSUDO; exit 0; }}
@@ -74,9 +77,9 @@ if [ "$(id -u)" = 0 ]; then S=; else
 fi
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo "GPUFLEET:AS:$S"
-if [ -f {path} ]; then exec $S python3 {path} probe; else echo GPUFLEET:NOKIT; fi
+if [ -f {path} ]; then {look}; else echo GPUFLEET:NOKIT; fi
 """
-    answer = "\n".join(_run(host, script, _line(spec), None))
+    answer = "\n".join(_run(host, script, [], None))
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
         _become[host.name] = "" if first != "GPUFLEET:AS:" else None
@@ -91,37 +94,50 @@ if [ -f {path} ]; then exec $S python3 {path} probe; else echo GPUFLEET:NOKIT; f
             )
         _become[host.name] = password
         root_script = f"""
+S=
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
-if [ -f {path} ]; then exec python3 {path} probe; else echo GPUFLEET:NOKIT; fi
+if [ -f {path} ]; then {look}; else echo GPUFLEET:NOKIT; fi
 """
-        return "\n".join(_run(host, root_script, _line(spec), password))
+        return "\n".join(_run(host, root_script, [], password))
     return answer
 
 
 def _explain(host: Host, answer: str) -> BoxError:
-    user = host.data.get("ssh_user") or "the login user"
+    user = _user(host)
     if answer.startswith("GPUFLEET:NOPYTHON"):
-        return BoxError(host.name, "there is no python3", "apt-get install python3 on it, then deploy again")
+        return BoxError(host.name, "there is no python3", "install it (apt-get install python3), then deploy again")
     if answer.startswith("GPUFLEET:NOSUDO"):
         return BoxError(
             host.name,
             f"{user} is not root and there is no sudo",
             "log in as root (ssh_user), or install sudo on the box",
         )
-    said = " ".join(answer.removeprefix("GPUFLEET:SUDO:").split())
-    return BoxError(
-        host.name, f"{user} may not use sudo ({said})", "allow it in /etc/sudoers, or log in as root (ssh_user)"
-    )
+    return _no_sudo(host, answer.removeprefix("GPUFLEET:SUDO:"))
+
+
+def _user(host: Host) -> str:
+    return str(host.data.get("ssh_user") or "the login user")
+
+
+def _no_sudo(host: Host, said: str) -> BoxError:
+    cause = f"{_user(host)} may not use sudo ({' '.join(said.split()).rstrip('.')})"
+    return BoxError(host.name, cause, "allow it in /etc/sudoers, or log in as root (ssh_user)")
 
 
 def _push_kit(host: Host) -> None:
-    """Send the kit; it is in place only when its hash is right, and older ones go."""
-    path, part = shlex.quote(_kit_path()), shlex.quote(_kit_path() + ".part")
+    """Send the kit; it is in place only when its hash is right, and older ones go.
+
+    Each deploy writes a file of its own: two at once would write into each other's.
+    """
+    path = shlex.quote(_kit_path())
     script = f"""
-umask 022; mkdir -p {KIT_FOLDER} && cat > {part} || exit 1
-[ "$(sha256sum < {part} | cut -c1-64)" = {kit().digest} ] || {{ rm -f {part}; echo damaged; exit 1; }}
+umask 022; mkdir -p {KIT_FOLDER} && part=$(mktemp {KIT_FOLDER}/.part-XXXXXX) || exit 1
+trap 'rm -f "$part"' EXIT
+cat > "$part" || exit 1
+[ "$(sha256sum < "$part" | cut -c1-64)" = {kit().digest} ] || {{ echo damaged; exit 1; }}
 for old in {KIT_FOLDER}/gpufleet-kit-*.pyz; do [ "$old" = {path} ] || rm -f "$old"; done
-mv {part} {path}
+find {KIT_FOLDER} -name '.part-*' -mmin +60 -delete
+chmod 644 "$part" && mv "$part" {path}
 """
     for line in _run(host, script, [kit().data], _become.get(host.name)):
         raise BoxError(host.name, f"the kit could not be put into {KIT_FOLDER}: {line}", AGAIN)
@@ -171,7 +187,7 @@ def _complain(host: Host, said: str, password: str | None) -> None:
             host.name, "sudo does not accept the password", f"enter it again, or correct {PASSWORD_VARIABLE}"
         )
     if password is not None and ("not in the sudoers file" in text or "not allowed to" in text):
-        raise BoxError(host.name, text, "allow sudo for this user in /etc/sudoers, or log in as root (ssh_user)")
+        raise _no_sudo(host, said.strip().splitlines()[-1])
     if text:
         raise BoxError(host.name, f"a command failed: {text[-400:]}", AGAIN)
 
@@ -195,16 +211,20 @@ def _channel(host: Host) -> Channel:
 def _result(host: Host, lines: Iterable[str], log: Callable[[str], None]) -> dict[str, Any]:
     last: dict[str, Any] = {}
     stray: list[str] = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            stray.append(line)
-            continue
-        if event.get("event") == "log":
-            log(event["message"])
-        else:
-            last = event
+    try:
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:
+                stray.append(line)
+                continue
+            if event.get("event") == "log":
+                log(event["message"])
+            else:
+                last = event
+    except BoxError:
+        if last.get("event") != "error":  # else the kit's own words say more than what stood on standard error
+            raise
     if last.get("event") == "result":
         return last
     if last.get("event") == "error":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -36,7 +37,7 @@ from gpufleet.errors import (
 from gpufleet.inventory import SSH_KEYS, Fleet
 from gpufleet.report import Outcome, show
 from gpufleet.settings import Settings
-from operations.contact import first_contact
+from operations.contact import first_contact, keep_failures_apart
 
 
 class Stop(CliError, PyinfraError):
@@ -106,10 +107,15 @@ class _Callbacks(BaseStateCallback):
 def _connect_remedy(host: Host, cause: str) -> str:
     address = host.data.get("ssh_hostname") or host.name
     if "does not match" in cause:
+        port, file = host.data.get("ssh_port"), host.data.get("ssh_known_hosts_file")
+        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
+        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
         return (
-            f"if the box was installed anew, ssh-keygen -R {address} and compare the new key; if not, somebody is "
+            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
             "between you and it"
         )
+    if "private key" in cause.lower():
+        return "correct ssh_key, or ssh_key_password when the key has one"
     if "Authentication" in cause or "authentication" in cause:
         return f"check ssh_user and ssh_key, and that `ssh {address}` works"
     if "known_hosts" in cause:
@@ -133,6 +139,7 @@ def install() -> None:
     signal.signal(signal.SIGINT, _interrupted)
     atexit.register(session.report)
     pyinfra_cli.cli._exit = _exit
+    keep_failures_apart()
     inventory.before_connect.append(_before_connect)
 
 

@@ -73,12 +73,14 @@ def test_the_driver_is_never_changed() -> None:
     ("said", "cause"),
     [
         ("E: Unable to locate package g++", "apt knows no package g++"),
-        ("E: Package 'libnuma1' has no installation candidate", "apt has no candidate for libnuma1"),
+        ("E: Unable to locate package g+\nE: Unable to locate package libnuma1", "apt knows no package g++, libnuma1"),
+        ("E: Package 'libnuma1' has no installation candidate", "apt knows no package libnuma1"),
         ("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held", "another program holds apt's lock"),
         ("E: write error - write (28: No space left on device)", "the disk is full"),
         ("E: something nobody has seen", "apt failed: E: something nobody has seen"),
     ],
 )
 def test_what_apt_says_becomes_a_cause_and_a_remedy(said: str, cause: str) -> None:
-    failure = apt.explain(shell.Ended(["apt-get"], 100, f"Reading package lists...\n{said}"))
+    ended = shell.Ended(["apt-get"], 100, f"Reading package lists...\n{said}")
+    failure = apt.explain(ended, ["apt-get", "install", "g++", "libnuma1"])
     assert failure.cause.startswith(cause) and failure.remedy

@@ -1,0 +1,330 @@
+"""First contact, logins, and what goes wrong on real boxes: one line with cause and remedy, and the others finish."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab import state
+from lab.base import SUDO_PASSWORD
+from tests.lab.support import SmallLab, command_lines, deploy, deploy_in_terminal, small_lab, started, wait_for
+
+pytestmark = pytest.mark.lab
+TRUST = "[y/N]"
+ASKS = "sudo password (for all boxes that ask):"
+GPU = "dual-3090-nv4"
+TOOLKIT: dict[str, Any] = {"host": {"toolkit": "13-0"}}
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SmallLab]:
+    """lab-1 is never harmed: it is the other box, which has to finish. Only lab-3 and lab-4 have GPUs."""
+    with small_lab("fail", 79, ["cpu-only", "cpu-only", GPU, GPU]) as fresh:
+        yield fresh
+
+
+# First contact
+
+
+def fingerprint(lab: SmallLab, box: str) -> str:
+    shown = subprocess.run(
+        ["ssh-keygen", "-lf", "-"], input=lab.host_key(box), capture_output=True, text=True, check=True
+    )
+    return shown.stdout.split()[1]
+
+
+def test_unknown_host_keys_without_a_terminal(lab: SmallLab, tmp_path: Path) -> None:
+    hosts = tmp_path / "known_hosts"
+    hosts.touch()
+    folder = lab.folder(tmp_path, {name: {"ssh_known_hosts_file": str(hosts)} for name in ("lab-1", "lab-2")})
+    done = deploy(folder)
+    assert done.code == 2, done.output
+    lines = [line for line in done.output.splitlines() if line.startswith("gpufleet: ")]
+    assert len(lines) == 2
+    for line, box in zip(lines, ("lab-1", "lab-2"), strict=True):
+        assert f"{box} (" in line and f"ssh-ed25519 {fingerprint(lab, box)}" in line and "in a terminal" in line
+        assert lab.sh(box, "ls /opt") == ""
+    assert hosts.read_text() == ""
+
+
+def test_unknown_host_keys_are_asked_for_once(lab: SmallLab, tmp_path: Path) -> None:
+    hosts = tmp_path / "new" / "known_hosts"
+    folder = lab.folder(tmp_path, {name: {"ssh_known_hosts_file": str(hosts)} for name in ("lab-1", "lab-2")})
+    done, asked = deploy_in_terminal(folder, TRUST, "n")
+    assert (done.code, asked) == (2, 1), done.output
+    assert all(fingerprint(lab, box) in done.output for box in ("lab-1", "lab-2"))
+    assert not hosts.exists()
+    assert lab.sh("lab-1", "ls /opt") == ""
+    done, asked = deploy_in_terminal(folder, TRUST, "y")
+    assert (done.code, asked) == (0, 1), done.output
+    assert done.state("lab-1") == done.state("lab-2") == "nothing to do"
+    assert sorted(line.split(" ", 1)[1] for line in hosts.read_text().splitlines()) == sorted(
+        lab.host_key(box) for box in ("lab-1", "lab-2")
+    )
+    again = deploy(folder)
+    assert again.code == 0, again.output
+
+
+def test_a_changed_host_key(lab: SmallLab, tmp_path: Path) -> None:
+    hosts = tmp_path / "known_hosts"
+    addresses = {box.name: box.address for box in state.load(lab.where).boxes}
+    hosts.write_text("".join(f"{addresses[box]} {lab.host_key('lab-1')}\n" for box in ("lab-1", "lab-2")))
+    folder = lab.folder(tmp_path, {name: {"ssh_known_hosts_file": str(hosts)} for name in ("lab-1", "lab-2")})
+    done = deploy(folder)
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "does not match" in line and f"ssh-keygen -R {addresses['lab-2']} -f {hosts}" in line
+
+
+# Logins
+
+
+def clean(lab: SmallLab, box: str) -> None:
+    lab.sh(box, "rm -rf /opt/gpufleet")
+
+
+def nowhere(lab: SmallLab, box: str, output: str, seen: set[str]) -> None:
+    """The password is in no command line, no output, no file and no log."""
+    assert any("sudo -S" in line for line in seen), "the watch saw nothing"
+    assert not [line for line in seen if SUDO_PASSWORD in line]
+    assert SUDO_PASSWORD not in output
+    assert lab.sh(box, f"grep -rl {SUDO_PASSWORD} /opt /var/lib/gpufleet /var/log /tmp /run/log 2>/dev/null || :") == ""
+    assert lab.sh(box, f"journalctl -o cat | grep -c {SUDO_PASSWORD} || :") == "0"
+
+
+def test_a_login_with_sudo(lab: SmallLab, tmp_path: Path) -> None:
+    clean(lab, "lab-2")
+    lab.sh("lab-2", "sed -i '1i umask 077' /home/ops/.bashrc")
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "ops"}}))
+    assert done.code == 0 and done.state("lab-2") == "nothing to do", done.output
+    assert lab.sh("lab-2", "ls /opt/gpufleet/kit") != ""
+    assert lab.sh("lab-2", "find /opt/gpufleet ! -user root") == ""
+
+
+def test_a_sudo_password_from_the_environment(lab: SmallLab, tmp_path: Path) -> None:
+    clean(lab, "lab-2")
+    folder = lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "opspw"}})
+    with command_lines() as seen:
+        done = deploy(folder, GPUFLEET_SUDO_PASSWORD=SUDO_PASSWORD)
+    assert done.code == 0 and done.state("lab-2") == "nothing to do", done.output
+    assert lab.sh("lab-2", "find /opt/gpufleet ! -user root") == ""
+    nowhere(lab, "lab-2", done.output, seen())
+
+
+def test_a_sudo_password_is_asked_for_once(lab: SmallLab, tmp_path: Path) -> None:
+    clean(lab, "lab-2")
+    folder = lab.folder(tmp_path, {"lab-1": {"ssh_user": "opspw"}, "lab-2": {"ssh_user": "opspw"}})
+    with command_lines() as seen:
+        done, asked = deploy_in_terminal(folder, ASKS, SUDO_PASSWORD)
+    assert (done.code, asked) == (0, 1), done.output
+    assert done.state("lab-1") == done.state("lab-2") == "nothing to do"
+    nowhere(lab, "lab-2", done.output, seen())
+
+
+def test_a_wrong_sudo_password_is_tried_once(lab: SmallLab, tmp_path: Path) -> None:
+    folder = lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "opspw"}})
+    done = deploy(folder, GPUFLEET_SUDO_PASSWORD="quite-wrong")
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "does not accept the password" in line and "GPUFLEET_SUDO_PASSWORD" in line
+    # more tries with one password lock accounts (pam_faillock)
+    assert (
+        lab.sh("lab-2", "journalctl -t sudo -o cat | grep -o '[0-9]* incorrect password attempt.*' | cut -d' ' -f1")
+        == "1"
+    )
+    assert "quite-wrong" not in done.output
+
+
+def test_a_sudo_password_that_nobody_can_give(lab: SmallLab, tmp_path: Path) -> None:
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "opspw"}}))
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "sudo asks for a password" in line and "GPUFLEET_SUDO_PASSWORD" in line
+
+
+def test_a_user_without_sudo_rights(lab: SmallLab, tmp_path: Path) -> None:
+    lab.sh(
+        "lab-2",
+        f"useradd --create-home --shell /bin/bash plain && printf 'plain:{SUDO_PASSWORD}' | chpasswd"
+        " && cp -a /home/ops/.ssh /home/plain/ && chown -R plain: /home/plain",
+    )
+    folder = lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "plain"}})
+    done = deploy(folder, GPUFLEET_SUDO_PASSWORD=SUDO_PASSWORD)
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "plain may not use sudo" in line and "/etc/sudoers" in line
+    assert len(line) < 250, line
+
+
+def test_a_box_without_sudo(lab: SmallLab, tmp_path: Path) -> None:
+    lab.sh("lab-2", "mv /usr/bin/sudo /usr/bin/sudo.away")
+    try:
+        done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_user": "ops"}}))
+    finally:
+        lab.sh("lab-2", "mv /usr/bin/sudo.away /usr/bin/sudo")
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "ops is not root and there is no sudo" in line
+
+
+# Boxes that cannot be worked with
+
+
+def test_a_wrong_ssh_key(lab: SmallLab, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_key": str(key)}}))
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "Authentication" in line and str(key) in line and "ssh_key" in line
+
+
+def test_a_missing_ssh_key(lab: SmallLab, tmp_path: Path) -> None:
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_key": str(tmp_path / "nothing")}}))
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert str(tmp_path / "nothing") in line
+
+
+def test_an_encrypted_ssh_key(lab: SmallLab, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "locked", "-f", str(key)], check=True)
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {"ssh_key": str(key)}}))
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert str(key) in line and "ssh_key_password" in line
+
+
+def test_a_box_without_python(lab: SmallLab, tmp_path: Path) -> None:
+    lab.sh("lab-2", "mv /usr/bin/python3 /usr/bin/python3.away")
+    try:
+        done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": {}}))
+    finally:
+        lab.sh("lab-2", "mv /usr/bin/python3.away /usr/bin/python3")
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "there is no python3" in line and "apt-get install python3" in line
+
+
+def test_a_box_that_is_off(lab: SmallLab, tmp_path: Path) -> None:
+    folder = lab.folder(tmp_path, {"lab-1": {}, "lab-2": {}})
+    lab("kill", "lab-2")
+    try:
+        done = deploy(folder)
+    finally:
+        lab("start", "lab-2")
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "Could not connect" in line and "is on" in line
+
+
+# Rules and apt
+
+
+def serving(lab: SmallLab, **more: Any) -> dict[str, Any]:
+    return {"serve": [state.load(lab.where).model["name"]], **more}
+
+
+def untouched(lab: SmallLab, box: str) -> None:
+    assert lab.sh(box, "ls /opt/gpufleet") == "kit"
+    assert lab.sh(box, "ls -d /var/lib/gpufleet /etc/systemd/system/gpufleet-* 2>/dev/null || :") == ""
+    assert lab.sh(box, "id gpufleet 2>/dev/null || :") == ""
+
+
+def test_a_port_that_is_taken(lab: SmallLab, tmp_path: Path) -> None:
+    lab.sh("lab-2", "systemd-run --quiet --unit foreign python3 -m http.server 8000")
+    try:
+        wait_for(lambda: ":8000" in lab.sh("lab-2", "ss -Htln"))
+        done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": serving(lab)}))
+    finally:
+        lab.sh("lab-2", "systemctl stop foreign")
+    line = done.problem("lab-2")
+    assert done.code == 3 and done.state("lab-1") == "nothing to do", done.output
+    assert "port 8000 is taken by foreign.service" in line and "[port-taken]" in line
+    assert done.state("lab-2") == "refused"
+    untouched(lab, "lab-2")
+
+
+def test_missing_packages_where_apt_is_the_owners(lab: SmallLab, tmp_path: Path) -> None:
+    host = {"toolkit": "none", "install_packages": False}
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": serving(lab, host=host)}))
+    line = done.problem("lab-2")
+    assert done.code == 3 and done.state("lab-1") == "nothing to do", done.output
+    assert "g++" in line and "libnuma1" in line and "[packages-missing]" in line
+    untouched(lab, "lab-2")
+
+
+def test_a_package_that_apt_does_not_know(lab: SmallLab, tmp_path: Path) -> None:
+    source = "/etc/apt/sources.list.d/debian.sources"
+    lab.sh("lab-2", f"mv {source} /root/ && rm -rf /var/lib/apt/lists/*")
+    try:
+        done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": serving(lab)}))
+    finally:
+        lab.sh("lab-2", f"mv /root/debian.sources {source}")
+    line = done.problem("lab-2")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "apt knows no package" in line and "g++" in line and "libnuma1" in line
+    untouched(lab, "lab-2")
+
+
+def test_another_key_than_nvidias(lab: SmallLab, tmp_path: Path) -> None:
+    wrong = "0123456789ABCDEF" * 2 + "01234567"
+    mirrors = lab.mirrors(cuda_key_fingerprint=wrong)
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-3": {**TOOLKIT, "mirrors": mirrors}}))
+    line = done.problem("lab-3")
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert wrong in line and state.load(lab.where).cuda_key_fingerprint in line
+    assert lab.sh("lab-3", "ls /etc/apt/sources.list.d /etc/apt/keyrings | grep -i cuda || :") == ""
+
+
+# Half done
+
+
+def test_a_power_cut_while_dpkg_works(lab: SmallLab, tmp_path: Path) -> None:
+    folder = lab.folder(tmp_path, {"lab-1": {}, "lab-3": {**TOOLKIT, "ssh_user": "opspw"}})
+    toolkit = lab.where.boxes / "lab-3" / "upper" / "usr/local/cuda-13.0"
+    with started(folder, GPUFLEET_SUDO_PASSWORD=SUDO_PASSWORD) as running:
+        try:
+            wait_for(lambda: running.poll() is not None or (toolkit.is_dir() and any(toolkit.rglob("*.dpkg-new"))))
+            lab("kill", "lab-3")
+            output, _ = running.communicate(timeout=60)
+        finally:
+            running.kill()
+    assert running.returncode == 1, output
+    lines = [line for line in output.splitlines() if line.startswith("lab-3: ")]
+    assert len(lines) == 1 and "connection broke off" in lines[0] and "deploy again" in lines[0], output
+    lab("start", "lab-3")
+    assert "install ok installed" not in lab.sh("lab-3", "dpkg-query -Wf '${Status}' cuda-toolkit-13-0 || :")
+    done = deploy(folder, GPUFLEET_SUDO_PASSWORD=SUDO_PASSWORD)
+    assert done.code == 0 and done.state("lab-3") == "changed", done.output
+    assert "release 13.0" in lab.sh("lab-3", "/usr/local/cuda-13.0/bin/nvcc --version")
+    assert lab.sh("lab-3", "dpkg --audit") == ""
+    again = deploy(folder, GPUFLEET_SUDO_PASSWORD=SUDO_PASSWORD)
+    assert again.code == 0 and again.state("lab-3") == "nothing to do", again.output
+
+
+def test_two_deploys_at_once(lab: SmallLab, tmp_path: Path) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder, user in zip(folders, ("root", "ops"), strict=True):
+        folder.mkdir()
+        lab.folder(folder, {"lab-4": {**TOOLKIT, "ssh_user": user}})
+    at_once = []
+    runs = [started(folder) for folder in folders]
+    try:
+        while any(run.poll() is None for run in runs):
+            at_once.append(sum(line[:1] == ("apt-get",) for line in lab.commands("lab-4")))
+        outputs = [run.communicate(timeout=60)[0] for run in runs]
+    finally:
+        for run in runs:
+            run.kill()
+            run.wait()
+    assert [run.returncode for run in runs] == [0, 0], outputs
+    assert sum("waiting for another change on this box: gpufleet apt, pid" in output for output in outputs) == 1, (
+        outputs
+    )
+    assert max(at_once) == 1
+    assert "release 13.0" in lab.sh("lab-4", "/usr/local/cuda-13.0/bin/nvcc --version")
