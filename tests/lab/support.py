@@ -132,16 +132,16 @@ class Done:
         return re.split(r"\s{2,}", rows[0].rstrip())[-1]
 
 
-def deploy(folder: Path, **env: str) -> Done:
-    """`pyinfra -y inventory/home.py deploy.py` without a terminal."""
-    with started(folder, **env) as process:
-        output, _ = process.communicate(timeout=300)
+def deploy(folder: Path, options: Sequence[str] = (), **env: str) -> Done:
+    """`pyinfra -y inventory/home.py deploy.py` without a terminal; `options` in place of -y."""
+    with started(folder, options, **env) as process:
+        output, _ = process.communicate(timeout=900)
     return Done(process.returncode, output)
 
 
-def started(folder: Path, **env: str) -> subprocess.Popen[str]:
+def started(folder: Path, options: Sequence[str] = (), **env: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*PYINFRA, "-y", "inventory/home.py", "deploy.py"],
+        [*PYINFRA, *(options or ["-y"]), "inventory/home.py", "deploy.py"],
         cwd=folder,
         env=_environment(**env),
         stdin=subprocess.DEVNULL,
@@ -190,7 +190,7 @@ def deploy_in_terminal(folder: Path, question: str, answer: str, seconds: float 
 
 def _environment(**more: str) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key != "GPUFLEET_SUDO_PASSWORD"}
-    return {**kept, "PYINFRA_PROGRESS": "off", **more}
+    return {**kept, "PYINFRA_PROGRESS": "off", "COLUMNS": "160", **more}
 
 
 @contextlib.contextmanager
