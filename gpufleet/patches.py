@@ -160,6 +160,9 @@ def _change(patch: Patch, change: PatchedFile, target: str, before: bytes | None
     for number, hunk in enumerate(change, 1):
         wanted, replacement = _sides(hunk)
         at = _place(patch, hunk, number, target, old, wanted, done, shift)
+        if not "".join(replacement or "\n").endswith("\n") and at + len(wanted) != len(old):
+            reason = f"ends the file without a newline, but the file goes on after line {at + len(wanted)}"
+            raise PatchError(patch.name, reason, target=target, hunk=number)
         stated = max(hunk.source_start - 1, 0)
         if at != stated:
             moved.append(

@@ -89,6 +89,13 @@ def test_no_newline_at_the_end() -> None:
     assert "does not match" in str(failure(series(text), {"x": b"a\nb\n"}))
 
 
+def test_no_line_is_glued_to_the_next() -> None:
+    """A patch that ends a file without a newline must not be taken for the middle of a longer file."""
+    text = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n\\ No newline at end of file\n"
+    assert apply(series(text), {"x": b"a\n"}.get).files == {"x": b"b"}
+    assert "the file goes on after line 1" in str(failure(series(text), {"x": b"a\nc\n"}))
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
