@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpufleet.models import Model
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.render import Release, release
 from gpufleet.stacks import Stack
-from gpufleet.toolkit import version
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,10 @@ class Changes:
     runtimes: list[Stack] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
+    leaving: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.runtimes or self.models or self.instances)
+        return bool(self.packages or self.runtimes or self.models or self.instances or self.leaving)
 
     def lines(self) -> list[str]:
         """One line for each thing that would be done."""
@@ -42,6 +44,7 @@ class Changes:
             f"activate {change.instance.name} {change.release.digest}: {', '.join(change.reasons)}"
             for change in self.instances
         ]
+        lines += [f"retire {name}: it is in no serve entry" for name in self.leaving]
         return lines
 
 
@@ -52,19 +55,32 @@ def changes(plan: BoxPlan) -> Changes:
     return Changes(
         packages=_packages(plan),
         runtimes=[stack for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete")],
-        models=[model for model in plan.models if not models.get(f"{model.name}/{model.revision}", {}).get("complete")],
+        models=[model for model in plan.models if not _in_place(model, models)],
         instances=[change for change in (_instance(plan, instance) for instance in plan.instances) if change.reasons],
+        leaving=_leaving(plan),
     )
+
+
+def _in_place(model: Model, found: Mapping[str, Any]) -> bool:
+    """Whether a model is whole on the box, and where the catalogue says when it lies with the owner."""
+    there = found.get(f"{model.name}/{model.revision}", {})
+    return bool(there.get("complete")) and there.get("link") == model.source.path
+
+
+def _leaving(plan: BoxPlan) -> list[str]:
+    """Instances on the box that the plan does not have, and that would serve on or come back at the next boot."""
+    planned = {instance.name for instance in plan.instances}
+    return [
+        name
+        for name, found in (plan.facts.get("instances") or {}).items()
+        if name not in planned and (found.get("current") or (found.get("service") or {}).get("active") == "active")
+    ]
 
 
 def _packages(plan: BoxPlan) -> list[str]:
     if not plan.settings.host.install_packages:
         return []
-    missing = [name for name in plan.packages if not plan.facts["packages"].get(name)]
-    toolkit = f"cuda-toolkit-{plan.toolkit}"
-    if plan.toolkit and toolkit not in missing and version(plan.toolkit) not in plan.facts["toolkits"]:
-        missing.append(toolkit)
-    return missing
+    return [name for name in plan.packages if not plan.facts["packages"].get(name)]
 
 
 def _instance(plan: BoxPlan, instance: Instance) -> InstanceChange:

@@ -167,7 +167,7 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
         raise ConfigError([f"{where} has no address: add ssh_hostname, or a Host {name} to your ssh config"])
     member = tuple(group for group, names in groups.items() if name in names)
     fleet.addresses[name] = address
-    fleet.boxes[name] = Box(name, settings, (*member, fleet.inventory.stem), where)
+    fleet.boxes[name] = Box(name, settings, ("fleet", *member, fleet.inventory.stem), where)
 
 
 def _resolves(name: str) -> bool:

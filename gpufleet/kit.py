@@ -2,6 +2,7 @@
 
 The same sources give the same bytes, so that its name tells whether a box has it already.
 """
+
 from __future__ import annotations
 
 import hashlib

@@ -101,7 +101,7 @@ def plan_box(
     free = list(range(len(facts.get("gpus") or [])))
     instances: list[Instance] = []
     for entry in entries:
-        instances.append(_instance(entry, merged, plan, stacks, models, free, instances))
+        instances.append(_instance(entry, merged, plan, stacks, models, free, instances, overrides or {}))
     return BoxPlan(
         box, facts, traits, merged.settings, merged.because, toolkit_for(facts, merged.settings, instances), instances
     )
@@ -115,10 +115,11 @@ def _instance(
     models: Catalogue[Model],
     free: list[int],
     before: list[Instance],
+    overrides: Mapping[str, Any],
 ) -> Instance:
     settings, where = merged.settings, f"{plan.name}: serve"
     model = models.find(entry.model, where)
-    stack_name = entry.stack or settings.stack
+    stack_name = overrides.get("stack") or entry.stack or settings.stack
     if stack_name is None:
         known = ", ".join(sorted(stacks))
         raise ConfigError(
@@ -134,6 +135,7 @@ def _instance(
         (f"model {model.name}", model.args),
         (None, settings.serve_args),
         ("serve entry", entry.args),
+        ("--data", overrides.get("serve_args", {})),
         reasons=merged.because,
         prefix="serve_args",
     )
@@ -142,6 +144,7 @@ def _instance(
         (f"model {model.name}", model.env),
         (None, settings.serve_env),
         ("serve entry", entry.env),
+        ("--data", overrides.get("serve_env", {})),
         reasons=merged.because,
         prefix="serve_env",
     )
@@ -149,13 +152,12 @@ def _instance(
 
     gpus: tuple[int, ...] = ()
     if "cpu" not in stack.arch:
-        size = entry.tensor_parallel_size or settings.tensor_parallel_size or max(len(free), 1)
+        asked = overrides.get("tensor_parallel_size") or entry.tensor_parallel_size or settings.tensor_parallel_size
+        size = asked or max(len(free), 1)
         gpus = tuple(free[:size])
         del free[:size]
         args["tensor-parallel-size"] = size
-        because["tensor-parallel-size"] = (
-            "serve entry" if entry.tensor_parallel_size else "computed: the box's free GPUs"
-        )
+        because["tensor-parallel-size"] = "tensor_parallel_size" if asked else "computed: the box's free GPUs"
     facts_gpus = plan.facts.get("gpus") or []
     uuids = tuple(facts_gpus[index]["uuid"] for index in gpus)
     if uuids:

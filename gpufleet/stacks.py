@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from gpufleet.catalogue import Entry
-from gpufleet.schema import Args, Data, Env, Name, OneLine, Package, Sha256
+from gpufleet.schema import Args, Data, Env, Name, OneLine, Package, Sha256, Url
 from gpufleet.settings import Toolkit
 
 # Part of every runtime's digest: raise it when what is done to a runtime changes without any of its inputs changing.
@@ -46,6 +46,7 @@ class Stack(Entry):
     cuda_toolkit: Toolkit | None = None
     apt: list[Package] = []
     uv: Uv
+    torch_index: Url | None = None  # where torch's own builds are, beside the default index; mirrors.torch wins
     lock: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.txt$")]
     wheels: list[Wheel] = []
     verify: list[OneLine] = []

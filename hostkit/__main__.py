@@ -14,7 +14,7 @@ from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
 READING = ("probe",)
-CHANGING = ("apt", "receive", "runtime", "model", "release", "activate")
+CHANGING = ("apt", "receive", "runtime", "model", "release", "activate", "retire")
 
 
 def main(argv: list | None = None) -> int:

@@ -6,8 +6,9 @@ import os
 import shutil
 import time
 
-from hostkit import events, files, gate, listeners, release, state, systemd
+from hostkit import events, files, gate, listeners, release, retire, state, systemd
 from hostkit.errors import Failure
+from hostkit.releases import unit_name
 from hostkit.roots import Roots
 
 KEEP = 3
@@ -18,6 +19,7 @@ def run(spec: dict) -> dict:
 
     + runtime, model: directories that must be complete before anything is switched
     + gate: see hostkit.gate; port: what it will listen on
+    + instead_of: names of instances that leave the box; stopped before this one starts, started again when it fails
     Returns {"restarted", "seconds", "gate"}. Raises Failure after putting the previous release back, or, when there
     is none, after stopping the service again.
     """
@@ -27,7 +29,7 @@ def run(spec: dict) -> dict:
     for needed in (spec["runtime"], spec["model"]):
         if not files.is_complete(needed) and not os.path.isfile(os.path.join(needed, "config.json")):
             raise Failure("{} is not complete".format(needed), "deploy again; it is installed before the switch")
-    unit = "gpufleet-{}.service".format(name)
+    unit = unit_name(name)
     known = state.instance(name)
     previous = current(home)
     service = systemd.show(unit)
@@ -37,23 +39,32 @@ def run(spec: dict) -> dict:
         or known.get("stale")
         or service["active"] != "active"
     )
+    leaving = [unit_name(other) for other in spec["instead_of"]]
     if restart:
-        refuse_foreign_listener(spec["port"], unit)
+        refuse_foreign_listener(spec["port"], [unit, *leaving])
         state.update(name, stale=True)  # until the gate has passed, whatever happens in between
-    began = time.monotonic()
+    for other in leaving:
+        events.log("stopping {}, which leaves".format(other))
+        systemd.stop(other)
+    began, moment = time.monotonic(), time.time()
     switch(home, target, unit)
     if restart:
         events.log("starting {} on release {}".format(unit, digest))
         systemd.restart(unit)
     try:
-        answer = gate.run(unit, spec["port"], spec["gate"])
+        answer = gate.run(unit, spec["port"], spec["gate"], moment)
     except Failure as failure:
-        put_back(name, home, unit, digest, known.get("gated"), failure, spec)
+        put_back(name, home, unit, digest, known.get("gated"), failure)
+        for other in leaving:
+            systemd.restart(other)
+            failure.remedy += "; {} runs again".format(other)
         raise
     seconds = round(time.monotonic() - began, 1)
     state.update(name, gated=digest, stale=False, port=spec["port"])
     state.journal("activated", instance=name, digest=digest, restarted=restart, seconds=seconds, gate=answer)
     prune(home, digest, previous)
+    for other in spec["instead_of"]:
+        retire.leave(other)
     return {"restarted": restart, "seconds": seconds, "gate": answer}
 
 
@@ -74,7 +85,7 @@ def switch(home: str, target: str, unit: str) -> None:
     systemd.enable(unit)
 
 
-def put_back(name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, spec: dict) -> None:
+def put_back(name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure) -> None:
     """Return to the last release that passed its gate; without one, leave the service stopped."""
     state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause)
     if gated and gated != digest and os.path.isdir(os.path.join(home, "releases", gated)):
@@ -85,17 +96,12 @@ def put_back(name: str, home: str, unit: str, digest: str, gated: "str | None", 
         state.journal("put-back", instance=name, digest=gated)
         failure.remedy += "; release {} serves again".format(gated)
         return
-    systemd.stop(unit)
-    systemd.disable(unit)
-    files.with_suppressed_unlink(os.path.join(home, "current"))
-    files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
-    systemd.reload()
-    state.update(name, gated=None, stale=True)
+    retire.leave(name)
 
 
-def refuse_foreign_listener(port: int, unit: str) -> None:
+def refuse_foreign_listener(port: int, units: list) -> None:
     holder = listeners.read(Roots())["ports"].get(str(port))
-    if holder and holder.get("unit") != unit:
+    if holder and holder.get("unit") not in units:
         raise Failure(
             "port {} is taken by {}".format(port, holder.get("unit") or holder.get("command") or "another program"),
             "stop it, or give the instance another port",

@@ -1,4 +1,5 @@
 """Whether there is an NVIDIA driver at all, from files alone: answers also where NVML hangs or refuses."""
+
 from __future__ import annotations
 
 import os
@@ -9,8 +10,13 @@ from hostkit.roots import Roots
 
 LIBRARY = "libnvidia-ml.so.1"
 _DIRECTORIES = [
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib",
-    "/usr/local/nvidia/lib64", "/usr/lib/wsl/lib",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+    "/usr/local/nvidia/lib64",
+    "/usr/lib/wsl/lib",
 ]
 
 

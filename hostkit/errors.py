@@ -1,4 +1,5 @@
 """The one error of the kit: what is wrong on this box and what to do about it."""
+
 from __future__ import annotations
 
 

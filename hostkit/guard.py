@@ -3,6 +3,7 @@
 A driver that hangs does so inside the kernel, where no signal reaches: only a process that nobody waits for is safe to
 leave behind. A crash of a library stays in its child as well.
 """
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,5 @@
 """Processor, memory and room on disk."""
+
 from __future__ import annotations
 
 import os
@@ -11,8 +12,27 @@ MIB = 1024 * 1024
 KEPT_ON_DISK = "/opt/gpufleet"
 # what CPU kernels of the engines are chosen by
 _FLAGS = {
-    "sse4_2", "fma", "f16c", "avx", "avx2", "avx_vnni", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512_vnni",
-    "avx512_bf16", "avx512_fp16", "amx_tile", "amx_int8", "amx_bf16", "asimd", "asimddp", "bf16", "i8mm", "sve",
+    "sse4_2",
+    "fma",
+    "f16c",
+    "avx",
+    "avx2",
+    "avx_vnni",
+    "avx512f",
+    "avx512bw",
+    "avx512dq",
+    "avx512vl",
+    "avx512_vnni",
+    "avx512_bf16",
+    "avx512_fp16",
+    "amx_tile",
+    "amx_int8",
+    "amx_bf16",
+    "asimd",
+    "asimddp",
+    "bf16",
+    "i8mm",
+    "sve",
 }
 
 

@@ -1,4 +1,5 @@
 """Who listens on which TCP port, and of which unit that process is."""
+
 from __future__ import annotations
 
 import os

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
@@ -24,6 +25,7 @@ def run(spec: dict) -> dict:
         return {"path": directory}
     # Fetched into a directory beside it, and renamed when whole; its files survive an interruption.
     aside = directory + ".incoming"
+    set_aside(directory, aside)
     wanted = spec["files"]
     total = sum(entry["size"] for entry in wanted.values())
     events.log("fetching {} ({} files, {:.1f} MiB)".format(spec["name"], len(wanted), total / 2**20))
@@ -41,12 +43,24 @@ def run(spec: dict) -> dict:
     return {"path": directory}
 
 
+def set_aside(directory: str, aside: str) -> None:
+    """Make way for the whole model: what a lost mark makes doubtful is looked through again, file by file."""
+    if os.path.islink(directory):
+        os.unlink(directory)
+    elif os.path.isdir(directory):
+        if os.path.isdir(aside):
+            shutil.rmtree(directory)
+        else:
+            os.rename(directory, aside)
+
+
 def link_local(spec: dict, directory: str) -> dict:
     """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
     source = spec["path"]
     for relative in ["config.json"] + shards(source):
         check_readable(os.path.join(source, relative))
-    os.makedirs(os.path.dirname(directory), exist_ok=True)
+    if os.path.isdir(directory) and not os.path.islink(directory):
+        shutil.rmtree(directory)  # the same revision, fetched before it was said to lie elsewhere
     files.link(source, directory)
     return {"path": directory}
 

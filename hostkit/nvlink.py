@@ -1,4 +1,5 @@
 """What lies between two cards: counted NVLinks, else what they share on the bus, in the words of `nvidia-smi topo`."""
+
 from __future__ import annotations
 
 import ctypes

@@ -1,4 +1,5 @@
 """The cards as NVML tells them. Each call stands alone: one that fails leaves null in its place, no more."""
+
 from __future__ import annotations
 
 import ctypes

@@ -61,11 +61,12 @@ def _visible(roots: Roots, directory: str) -> list[str]:
     ]
 
 
-def _complete(roots: Roots, directory: str) -> dict[str, bool]:
+def _complete(roots: Roots, directory: str) -> dict[str, Any]:
     """Whole by its mark; a link to a directory of the owner's has none, and counts while the model is there."""
     path = roots.path(f"{HOME}/{directory}")
-    mark = "config.json" if os.path.islink(path) else COMPLETE
-    return {"complete": os.path.isfile(os.path.join(path, mark))}
+    if os.path.islink(path):
+        return {"complete": os.path.isfile(os.path.join(path, "config.json")), "link": os.readlink(path)}
+    return {"complete": os.path.isfile(os.path.join(path, COMPLETE))}
 
 
 def _instance(roots: Roots, name: str) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 """Where a box's file system starts, so that a test can hand the probe a box made of a few files."""
+
 from __future__ import annotations
 
 import os

@@ -65,9 +65,9 @@ def run(spec: dict) -> dict:
 
 def index_options(index: dict) -> list:
     """uv's options for the mirrors; nothing for uv's own default index."""
-    options = []
+    options: list = []
     for url, option in ((index.get("torch"), "--index"), (index.get("pypi"), "--default-index")):
-        if url:
+        if url and url not in options:
             options += [option, url]
             if url.startswith("http://"):
                 options += ["--allow-insecure-host", urlsplit(url).hostname or ""]

@@ -1,4 +1,5 @@
 """The state of the instances' services: one call of systemctl for all of them, none when there are none."""
+
 from __future__ import annotations
 
 import os
@@ -9,8 +10,15 @@ from typing import Any, Callable
 from hostkit.releases import unit_name
 
 PROPERTIES = [
-    "Id", "ActiveState", "SubState", "UnitFileState", "MainPID", "NRestarts",
-    "ActiveEnterTimestamp", "InactiveEnterTimestamp", "InactiveExitTimestamp",
+    "Id",
+    "ActiveState",
+    "SubState",
+    "UnitFileState",
+    "MainPID",
+    "NRestarts",
+    "ActiveEnterTimestamp",
+    "InactiveEnterTimestamp",
+    "InactiveExitTimestamp",
 ]
 UNKNOWN = {"active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None}
 # which moment `systemctl status` calls "since"
@@ -54,6 +62,6 @@ def _service(properties: dict[str, str]) -> dict[str, Any]:
 
 
 def _moment(stamp: str) -> str | None:
-    """"Sat 2026-11-29 17:40:00 UTC" as 2026-11-29T17:40:00Z."""
+    """ "Sat 2026-11-29 17:40:00 UTC" as 2026-11-29T17:40:00Z."""
     found = re.search(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)", stamp)
     return "{}T{}Z".format(*found.groups()) if found else None

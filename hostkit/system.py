@@ -1,4 +1,5 @@
 """What the box runs: distribution, kernel, C library, the Python that runs this, and whether it is a machine at all."""
+
 from __future__ import annotations
 
 import os

@@ -5,11 +5,11 @@ from __future__ import annotations
 from hostkit import shell
 from hostkit.errors import Failure
 
-PROPERTIES = ("ActiveState", "SubState", "MainPID", "NRestarts", "InvocationID", "Result")
+PROPERTIES = ("ActiveState", "SubState", "MainPID", "NRestarts")
 
 
 def show(unit: str) -> dict:
-    """{"active", "sub", "pid", "restarts", "invocation", "result"} of a unit; inactive when systemd knows none."""
+    """{"active", "sub", "pid", "restarts"} of a unit; inactive when systemd knows none."""
     output = systemctl("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return {
@@ -17,8 +17,6 @@ def show(unit: str) -> dict:
         "sub": found.get("SubState", ""),
         "pid": int(found.get("MainPID") or 0) or None,
         "restarts": int(found.get("NRestarts") or 0),
-        "invocation": found.get("InvocationID", ""),
-        "result": found.get("Result", ""),
     }
 
 
@@ -29,7 +27,8 @@ def restart(unit: str) -> None:
 
 
 def stop(unit: str) -> None:
-    systemctl("stop", unit)
+    """Stop a unit; one that systemd does not know is stopped already."""
+    systemctl("stop", unit, allowed=show(unit)["active"] == "inactive")
 
 
 def enable(unit: str) -> None:
@@ -44,12 +43,13 @@ def reload() -> None:
     systemctl("daemon-reload")
 
 
-def log_tail(unit: str, lines: int = 400) -> list:
-    """The last lines a unit's current run wrote to the journal."""
+def log_since(unit: str, began: float, lines: int = 400) -> list:
+    """The last lines a unit wrote to the journal since `began` (seconds since the epoch), its restarts included."""
+    since = "--since=@{:.0f}".format(began)
     try:
-        invocation = show(unit)["invocation"]
-        which = ["_SYSTEMD_INVOCATION_ID=" + invocation] if invocation else ["-u", unit]
-        return shell.run(["journalctl", "--no-pager", "-q", "-o", "cat", "-n", str(lines)] + which).splitlines()
+        return shell.run(
+            ["journalctl", "--no-pager", "-q", "-o", "cat", "-n", str(lines), since, "-u", unit]
+        ).splitlines()
     except shell.Ended:
         return []
 

@@ -1,4 +1,5 @@
 """CUDA toolkits: directories with a compiler in them, side by side, whatever /usr/local/cuda points to."""
+
 from __future__ import annotations
 
 import os

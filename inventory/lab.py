@@ -8,6 +8,7 @@ from lab import state
 _lab = state.load()
 _mirrors = {
     "pypi": _lab.urls["pypi"],
+    "torch": _lab.urls["pypi"],
     "cuda": _lab.urls["cuda"],
     "cuda_key": _lab.urls["cuda_key"],
     "cuda_key_fingerprint": _lab.cuda_key_fingerprint,

@@ -1,4 +1,5 @@
 """`python -m lab`: boots, shows and ends the lab."""
+
 from __future__ import annotations
 
 import argparse
@@ -27,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     ending = commands.add_parser("down", help="end everything and remove the boxes' disks; the cache stays")
     ending.add_argument("--all", action="store_true", help="remove the cache too")
     commands.add_parser("status", help="show the boxes")
+    commands.add_parser("ask", help="one chat completion of each box").add_argument("prompt")
     shell = commands.add_parser("ssh", help="log in as root, or run a command")
     shell.add_argument("box")
     shell.add_argument("arguments", nargs=argparse.REMAINDER, metavar="…")
@@ -66,6 +68,11 @@ def act(given: argparse.Namespace, where: Settings) -> int:
             print(f"up in {time.monotonic() - began:.0f} s; log in: python -m lab ssh lab-1")
         case "down":
             down(where, say, everything=given.all)
+        case "ask":
+            from lab.ask import ask
+
+            for name, text in ask(where, given.prompt):
+                print(f"{name}: {text}")
         case "status":
             status(where)
         case "ssh":

@@ -1,4 +1,5 @@
 """Signed apt repositories of one flat directory, the shape NVIDIA's has, with keys that are the lab's own."""
+
 from __future__ import annotations
 
 import gzip

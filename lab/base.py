@@ -2,6 +2,7 @@
 
 The image is bare on purpose (no compiler, no python3-venv, no libnuma): installing those is what a deploy has to prove.
 """
+
 from __future__ import annotations
 
 import shlex

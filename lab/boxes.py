@@ -1,4 +1,5 @@
 """One box from disk to login and back: made, started, its power cut, found again."""
+
 from __future__ import annotations
 
 from pathlib import Path

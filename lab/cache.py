@@ -2,6 +2,7 @@
 
 A build that is interrupted leaves nothing.
 """
+
 from __future__ import annotations
 
 import fcntl

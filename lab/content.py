@@ -1,4 +1,5 @@
 """Builds all that a lab needs, and lays it out under www/ as the boxes see it."""
+
 from __future__ import annotations
 
 import json

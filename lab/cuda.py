@@ -2,6 +2,7 @@
 
 So apt, the key and `nvcc` are real on a box; of the toolkit's libraries only the runtime is there.
 """
+
 from __future__ import annotations
 
 import shutil

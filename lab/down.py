@@ -2,6 +2,7 @@
 
 It works from what is there, not from lab.json: so also after a crash.
 """
+
 from __future__ import annotations
 
 import shutil

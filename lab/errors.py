@@ -1,4 +1,5 @@
 """The one error of the lab: what was attempted, why it failed, what to do."""
+
 from __future__ import annotations
 
 

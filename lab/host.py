@@ -1,4 +1,5 @@
 """What the controller itself needs for the lab, installed by apt, and only when it is missing."""
+
 from __future__ import annotations
 
 import os

@@ -1,4 +1,5 @@
 """What the wheelhouse has to hold, as pip requirements: the hashed locks, and the stacks' `uv` and `wheels`."""
+
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator

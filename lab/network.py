@@ -1,4 +1,5 @@
 """The bridge that joins the boxes and the controller, and nothing else."""
+
 from __future__ import annotations
 
 import ipaddress

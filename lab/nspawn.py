@@ -1,4 +1,5 @@
 """Boots a box with systemd-nspawn, waits until it answers, and ends it: by its power button or by the plug."""
+
 from __future__ import annotations
 
 import contextlib

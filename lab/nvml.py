@@ -2,6 +2,7 @@
 
 The real nvidia-ml-py loads it as it would the driver's library, so that the probe is tested whole, down to ctypes.
 """
+
 from __future__ import annotations
 
 import json
@@ -79,8 +80,10 @@ def _lines(scenario: dict[str, Any]) -> Iterator[str]:
         index, (major, minor) = gpu["index"], gpu["compute_capability"]
         links, watts = next((card[1:] for card in _CARDS if card[0] in gpu["name"]), (0, 250))
         links = max(links, len(peers[index]))
-        yield (f"gpu {index} {major} {minor} {gpu['memory_mib']} {gpu['bus_id']} {gpu_uuid(scenario, index)}"
-               f" {links} {watts} {gpu['name']}")
+        yield (
+            f"gpu {index} {major} {minor} {gpu['memory_mib']} {gpu['bus_id']} {gpu_uuid(scenario, index)}"
+            f" {links} {watts} {gpu['name']}"
+        )
     for pair, link in scenario["links"].items():
         one, other = pair.split("-")
         # what NVLinked cards share on the bus is not in the scenario

@@ -1,4 +1,5 @@
 """Where a lab lives: its directories and its network, from the environment, so that two labs can run side by side."""
+
 from __future__ import annotations
 
 import ipaddress

@@ -1,4 +1,5 @@
 """Fetches wheels for the boxes (not for this machine's Python) through this machine's own pip and its configuration."""
+
 from __future__ import annotations
 
 import os

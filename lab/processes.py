@@ -1,4 +1,5 @@
 """Processes and mounts of this machine as /proc tells them: what the lab finds its own by, also after a crash."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """A box's disk: an overlay on the base image, which costs nothing until the box writes, and what makes it this box."""
+
 from __future__ import annotations
 
 import os

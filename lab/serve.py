@@ -1,4 +1,5 @@
 """The lab's file server, a process of its own: everything boxes fetch, on the address of the bridge only."""
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,5 @@
 """Starts and finds the file server (lab/serve.py), which outlives the command that started it."""
+
 from __future__ import annotations
 
 import subprocess

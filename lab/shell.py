@@ -1,4 +1,5 @@
 """Runs a command of the controller; a failure shows what the command said."""
+
 from __future__ import annotations
 
 import subprocess

@@ -1,4 +1,5 @@
 """The lab's own ssh identity and the keys of its boxes: made here, so that known_hosts is right from the start."""
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -1,4 +1,5 @@
 """lab.json: what a running lab is, for `lab status`, inventory/lab.py and the tests. Always written whole."""
+
 from __future__ import annotations
 
 import json

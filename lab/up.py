@@ -1,4 +1,5 @@
 """`lab up`: everything built, the network there, and every box up; what is up already is left as it is."""
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,5 @@
 """A package index (PEP 503, with PEP 658 metadata) as static files: everything a box installs with uv or pip."""
+
 from __future__ import annotations
 
 import hashlib

@@ -20,6 +20,7 @@ from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import check
 from gpufleet.settings import Settings
+from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 from operations import remote
 from operations.session import Stop, guarded, installed, session
 
@@ -95,7 +96,10 @@ def _whole(name: str, facts: Mapping[str, Any]) -> None:
 def _packages(fleet: Fleet) -> set[str]:
     """Names whose state the probe is to tell: every package some stack or toolkit may want."""
     names = {package for stack in fleet.stacks.values() for package in stack.apt}
-    toolkits = {stack.cuda_toolkit for stack in fleet.stacks.values()} | {"13-0", "12-9", "12-8"}
+    layers = [layer.values for found in fleet.layers.values() for layer in found]
+    layers += [box.data for box in fleet.boxes.values()]
+    toolkits = {stack.cuda_toolkit for stack in fleet.stacks.values()} | {NEWEST, NEWEST_BELOW_75}
+    toolkits |= {layer.get("host", {}).get("toolkit") for layer in [*layers, _overrides(pyinfra.host.inventory)]}
     return names | {f"cuda-toolkit-{toolkit}" for toolkit in toolkits if toolkit}
 
 

@@ -26,14 +26,19 @@ def activated(box: Deployment) -> Commands:
 
         rollout.activated(name="Rollout", box=box)
     """
-    if not box.changes.instances:
+    changed, leaving = box.changes.instances, box.changes.leaving
+    if changed:
+        yield from box.command(lambda: for_each(partial(_activate, box), changed))
+    elif leaving:
+        yield from box.command(lambda: box.call("retire", {"instances": leaving}))
+    else:
         box.host.noop("all instances serve their release")
-        return
-    yield from box.command(lambda: for_each(partial(_activate, box), box.changes.instances))
 
 
 def _activate(box: Deployment, change: InstanceChange) -> None:
-    answer = box.call("activate", spec(change))
+    # What leaves gives its port and memory to the first that starts, and comes back when that one fails.
+    leaving = box.changes.leaving if change is box.changes.instances[0] else []
+    answer = box.call("activate", {**spec(change), "instead_of": leaving})
     how = "restarted and gated" if answer["restarted"] else "gated without a restart"
     box.host.log(f"{change.instance.name} serves {change.release.digest}: {how} in {answer['seconds']} s")
     session.of(box.host.name).gates[change.instance.name] = answer

@@ -50,7 +50,7 @@ def install(box: Deployment, stack: Stack) -> None:
         "uv": {"version": stack.uv.version, "sha256": stack.uv.sha256},
         "lock": stack.lock_text,
         "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
-        "index": {"pypi": mirrors.pypi, "torch": mirrors.torch},
+        "index": {"pypi": mirrors.pypi, "torch": mirrors.torch or stack.torch_index},
         "verify": stack.verify,
         "env": stack.env,
         "facts": {"stack": stack.name, "runtime": stack.runtime, "wheels": {n: m.sha256 for n, m in wheels.items()}},

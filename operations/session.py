@@ -81,6 +81,8 @@ class Session:
     def report(self) -> None:
         if not self.shown and self.outcomes:
             self.shown = True
+            # A run that its user did not confirm has done as little as a dry one.
+            self.dry = self.dry or not (ctx_state.isset() and pyinfra.state.is_executing)
             show(list(self.outcomes.values()), self.dry)
 
 
@@ -136,6 +138,8 @@ def install() -> None:
     ):
         if params.get(option):
             raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)
+    if not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
+        raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)
     signal.signal(signal.SIGINT, _interrupted)
     atexit.register(session.report)
     pyinfra_cli.cli._exit = _exit

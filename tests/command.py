@@ -41,6 +41,8 @@ def run(
     )
 
 
-def deploy(folder: Path, *options: str, inventory: str = "inventory/home.py", **env: str) -> subprocess.CompletedProcess[str]:
+def deploy(
+    folder: Path, *options: str, inventory: str = "inventory/home.py", **env: str
+) -> subprocess.CompletedProcess[str]:
     """`pyinfra OPTIONS INVENTORY deploy.py`."""
     return run(folder, *options, inventory, "deploy.py", **env)

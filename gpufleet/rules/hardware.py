@@ -21,6 +21,17 @@ def toolkit_drops_arch(plan: BoxPlan) -> Said:
                 return
 
 
+@rule("toolkit-damaged", "warning")
+def toolkit_damaged(plan: BoxPlan) -> Said:
+    """The package is installed and its compiler is not there: apt thinks all is well."""
+    name = f"cuda-toolkit-{plan.toolkit}"
+    if plan.toolkit and plan.facts["packages"].get(name) and version(plan.toolkit) not in plan.facts["toolkits"]:
+        yield (
+            f"{name} is installed, but /usr/local/cuda-{version(plan.toolkit)}/bin/nvcc is not there",
+            f"apt-get install --reinstall cuda-nvcc-{plan.toolkit} {name}",
+        )
+
+
 @rule("gpus-unreadable", "error")
 def gpus_unreadable(plan: BoxPlan) -> Said:
     """A driver that is there but does not answer: such a box would be planned as one without GPUs."""

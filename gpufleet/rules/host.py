@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 
@@ -70,14 +73,20 @@ def port_taken(plan: BoxPlan) -> Said:
             )
         wanted[instance.port] = instance.name
         holder = plan.facts["ports"].get(str(instance.port))
-        # An instance that is being replaced still holds the port that its successor gets.
-        if holder and not str(holder.get("unit") or "").startswith("gpufleet-"):
+        if holder and not _is_ours(holder, instance.name, plan):
             who = holder.get("unit") or holder.get("command") or "another program"
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
                 f"stop it, or set another `port` for {instance.name}",
             )
+
+
+def _is_ours(holder: Mapping[str, Any], name: str, plan: BoxPlan) -> bool:
+    """Whether the instance itself holds the port, or one that leaves and so gives it up."""
+    unit = str(holder.get("unit") or "")
+    others = {f"gpufleet-{instance.name}.service" for instance in plan.instances if instance.name != name}
+    return unit.startswith("gpufleet-") and unit not in others
 
 
 @rule("probe-incomplete", "warning")

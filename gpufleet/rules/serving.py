@@ -19,6 +19,16 @@ def flag_is_ours(plan: BoxPlan) -> Said:
             yield f"{source} sets {flag}", f"use the setting {flag.replace('-', '_')} of the serve entry"
 
 
+@rule("secret-in-settings", "error")
+def secret_in_settings(plan: BoxPlan) -> Said:
+    """Settings end up in a release, which everybody on the box can read and whose digest is no secret."""
+    for instance in plan.instances:
+        found = [flag for flag in ("api-key", "hf-token") if instance.args.get(flag)]
+        found += [name for name in ("VLLM_API_KEY", "HF_TOKEN") if instance.env.get(name)]
+        for name in found:
+            yield f"{instance.name} has {name} in its settings", "take it out; put a proxy with the key before the port"
+
+
 @rule("contradicting-switch", "error")
 def contradicting_switch(plan: BoxPlan) -> Said:
     """`x: true` beside `no-x: true`: which one wins depends on the order of lines."""

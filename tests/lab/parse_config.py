@@ -1,4 +1,4 @@
-"""Run on a box by its runtime's python: what the genuine parser makes of a configuration, as JSON. One argument: its path."""
+"""Run by a runtime's python on a box: what the genuine parser makes of a configuration (its path), as JSON."""
 
 import json
 import sys

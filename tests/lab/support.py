@@ -86,7 +86,7 @@ class SmallLab:
     def mirrors(self, **other: str) -> dict[str, str]:
         lab = state.load(self.where)
         urls = {name: lab.urls[name] for name in ("pypi", "cuda", "cuda_key")}
-        return {**urls, "cuda_key_fingerprint": lab.cuda_key_fingerprint, **other}
+        return {**urls, "torch": lab.urls["pypi"], "cuda_key_fingerprint": lab.cuda_key_fingerprint, **other}
 
     def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]]) -> Path:
         return owners_folder(path, self.inventory(boxes_data))

@@ -1,4 +1,5 @@
 """A second lab beside the main one: up, logins, a power cut, a reboot, a crash, and nothing left at the end."""
+
 from __future__ import annotations
 
 import os

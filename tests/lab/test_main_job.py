@@ -35,7 +35,7 @@ def lab() -> Iterator[SmallLab]:
 
 @pytest.fixture(scope="module")
 def folder(lab: SmallLab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return lab.folder(tmp_path_factory.mktemp("home"), {name: SERVES for name in BOXES})
+    return lab.folder(tmp_path_factory.mktemp("home"), dict.fromkeys(BOXES, SERVES))
 
 
 def pids(lab: SmallLab) -> dict[str, str]:
@@ -92,7 +92,9 @@ def test_the_first_run_serves_everywhere(lab: SmallLab, folder: Path) -> None:
         assert lab.sh(name, f"systemctl show -p User --value {UNIT}; systemctl is-enabled {UNIT}").split() == [
             "gpufleet", "enabled",
         ]  # fmt: skip
-        owner = lab.sh(name, f"stat -c %U {HOME}/current/serve.yaml; ps -o user= -p $(systemctl show -p MainPID --value {UNIT})")
+        owner = lab.sh(
+            name, f"stat -c %U {HOME}/current/serve.yaml; ps -o user= -p $(systemctl show -p MainPID --value {UNIT})"
+        )
         assert owner.split() == ["root", "gpufleet"]
     for name in ("lab-1", "lab-2"):
         assert "release 13.0" in lab.sh(name, "/usr/local/cuda-13.0/bin/nvcc --version")
@@ -127,7 +129,9 @@ def test_exactly_what_was_spoilt_is_named_and_put_right(lab: SmallLab, folder: P
 
     dry = deploy(folder, options=["--dry"])
     assert dry.code == 5, dry.output
-    todo = [line.split("] ", 1)[0].strip() + line.partition(": ")[2] for line in dry.output.splitlines() if "to do:" in line]
+    todo = [
+        line.split("] ", 1)[0].strip() + line.partition(": ")[2] for line in dry.output.splitlines() if "to do:" in line
+    ]
     digests = {name: lab.sh(name, f"ls {HOME}/releases") for name in BOXES}
     assert sorted(todo) == [
         f"[lab-1activate lab-tiny {digests['lab-1']}: its service is inactive",
@@ -150,7 +154,10 @@ def test_exactly_what_was_spoilt_is_named_and_put_right(lab: SmallLab, folder: P
 
 def test_a_unit_that_was_overwritten_is_put_right(lab: SmallLab, folder: Path) -> None:
     before = pids(lab)
-    lab.sh("lab-1", f"rm /etc/systemd/system/{UNIT}; printf '[Service]\\nExecStart=/bin/false\\n' > /etc/systemd/system/{UNIT}")
+    lab.sh(
+        "lab-1",
+        f"rm /etc/systemd/system/{UNIT}; printf '[Service]\\nExecStart=/bin/false\\n' > /etc/systemd/system/{UNIT}",
+    )
     lab.sh("lab-2", f"systemctl disable {UNIT}")
     done = deploy(folder)
     assert done.code == 0, done.output
@@ -189,7 +196,9 @@ def namespace(lab: SmallLab, yaml: str) -> dict[str, Any]:
     (root / "parse_config.py").write_text((Path(__file__).parent / "parse_config.py").read_text())
     (root / "golden.yaml").write_text(yaml)
     python = "VLLM_LOGGING_LEVEL=ERROR $(ls -d /opt/gpufleet/runtimes/*)/bin/python"
-    return dict(json.loads(lab.sh("lab-1", f"{python} /root/parse_config.py /root/golden.yaml 2>/dev/null").splitlines()[-1]))
+    return dict(
+        json.loads(lab.sh("lab-1", f"{python} /root/parse_config.py /root/golden.yaml 2>/dev/null").splitlines()[-1])
+    )
 
 
 def assert_read(found: dict[str, Any], args: dict[str, Any]) -> None:
@@ -227,7 +236,7 @@ def recipe() -> BoxPlan:
         "enable-auto-tool-choice": True,
         "tool-call-parser": "qwen3_coder",
         "allowed-origins": ["http://a.example", "*"],
-        "additional-config": {"gdn_prefill_backend": "flashqla_legacy", "say": "don't \"quote\" ü"},
+        "additional-config": {"gdn_prefill_backend": "flashqla_legacy", "say": 'don\'t "quote" ü'},
         "speculative-config": {"method": "mtp", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"},
         "compilation-config": {"cudagraph_capture_sizes": [4, 8, 12], "max_cudagraph_capture_size": 12},
         "override-generation-config": {"temperature": 0.6, "top_k": 20, "min_p": 0},

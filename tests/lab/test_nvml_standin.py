@@ -1,4 +1,5 @@
 """Every topology through the probe, the real nvidia-ml-py and the compiled stand-in (which fetches NVIDIA's header)."""
+
 from __future__ import annotations
 
 import json
@@ -137,11 +138,21 @@ print(json.dumps({
 
 
 @pytest.mark.parametrize(
-    ("name", "beyond", "power"), [("dual-2080ti-nv2", "error 2", 260000), ("dual-5090-phb", "error 3", 575000)],
+    ("name", "beyond", "power"),
+    [("dual-2080ti-nv2", "error 2", 260000), ("dual-5090-phb", "error 3", 575000)],
 )
 def test_other_questions(root: Path, name: str, beyond: str, power: int) -> None:
     nvml.install(root, nvml.scenario(name))
     assert ask(root, QUERIES) == {
-        "cuda": 13000 if "2080" in name else 13030, "by_uuid": 0, "by_bus": 0, "no_index": "error 2", "beyond": beyond,
-        "reserved": True, "power": power, "mig": "error 3", "ecc": "error 3", "persistence": 1, "missing": "error 13",
+        "cuda": 13000 if "2080" in name else 13030,
+        "by_uuid": 0,
+        "by_bus": 0,
+        "no_index": "error 2",
+        "beyond": beyond,
+        "reserved": True,
+        "power": power,
+        "mig": "error 3",
+        "ecc": "error 3",
+        "persistence": 1,
+        "missing": "error 13",
     }

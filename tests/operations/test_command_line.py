@@ -90,7 +90,10 @@ def test_gpufleet_deploy_runs_from_anywhere_and_keeps_the_exit_code(tmp_path: Pa
     folder = owners_folder(tmp_path / "home", INVENTORY, group_data__all="stak = 'x'")
     done = run(tmp_path, "deploy", "home/inventory/home.py", "-y", program=GPUFLEET)
     assert done.returncode == 2 and "did you mean 'stack'?" in done.stdout, done.stdout
-    for path, says in ((f"{folder}/inventory/hom.py", "there is no inventory"), (f"{tmp_path}/x.py", "has no deploy.py")):
+    for path, says in (
+        (f"{folder}/inventory/hom.py", "there is no inventory"),
+        (f"{tmp_path}/x.py", "has no deploy.py"),
+    ):
         (tmp_path / "x.py").write_text(INVENTORY)
         done = run(tmp_path, "deploy", path, program=GPUFLEET)
         assert done.returncode == 2 and says in done.stdout, done.stdout

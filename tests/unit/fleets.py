@@ -86,7 +86,9 @@ def model(name: str = "tiny", **more: Any) -> Model:
 
 def plan(facts: dict[str, Any], data: dict[str, Any] | None = None, **more: Any) -> BoxPlan:
     """The plan of one box that serves `tiny` by `engine-cpu`, unless `data` says otherwise."""
-    box = Box("box-1", {"stack": "engine-cpu", "serve": ["tiny"], **(data or {})}, more.pop("groups", ()), "inventory/x.py")
+    box = Box(
+        "box-1", {"stack": "engine-cpu", "serve": ["tiny"], **(data or {})}, more.pop("groups", ()), "inventory/x.py"
+    )
     stacks = Catalogue("stack", {item.name: item for item in more.pop("stacks", [stack()])})
     models = Catalogue("model", {item.name: item for item in more.pop("models", [model()])})
     return plan_box(box, facts, more.pop("layers", {}), stacks, models, **more)

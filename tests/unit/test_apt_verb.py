@@ -40,7 +40,12 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def repository(fingerprint: str = FINGERPRINT) -> dict[str, str]:
-    return {"name": "cuda", "url": "http://192.0.2.1/cuda/", "key_url": "http://192.0.2.1/k", "fingerprint": fingerprint}
+    return {
+        "name": "cuda",
+        "url": "http://192.0.2.1/cuda/",
+        "key_url": "http://192.0.2.1/k",
+        "fingerprint": fingerprint,
+    }
 
 
 def test_the_repository_is_written_with_its_own_key(sources: Path) -> None:

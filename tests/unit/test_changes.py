@@ -18,7 +18,7 @@ def deployed() -> dict[str, Any]:
     facts = gpu_facts()
     first = plan(facts)
     digest = release(first.instances[0], first.toolkit).digest
-    facts["packages"] = {name: "1" for name in first.packages}
+    facts["packages"] = dict.fromkeys(first.packages, "1")
     facts["toolkits"] = {"13.0": "/usr/local/cuda-13.0"}
     facts["runtimes"] = {first.stacks[0].runtime: {"complete": True}}
     facts["models"] = {"tiny/r1": {"complete": True}}
@@ -40,7 +40,7 @@ def changed(path: str, value: Any) -> BoxPlan:
     *parents, last = path.split("/")
     place: Any = facts
     for part in parents:
-        place = place[part]
+        place = place[part.replace("~", "/")]
     if value is None:
         del place[last]
     else:
@@ -57,8 +57,10 @@ def test_nothing_to_do() -> None:
     ("path", "value", "line"),
     [
         ("packages/g++", None, "apt install g++"),
-        ("toolkits/13.0", None, "apt install cuda-toolkit-13-0"),
+        ("packages/cuda-toolkit-13-0", None, "apt install cuda-toolkit-13-0"),
         ("models", {}, "put model tiny r1 in place"),
+        ("models/tiny~r1/link", "/srv/tiny", "put model tiny r1 in place"),
+        ("instances/old", {"current": "0" * 16}, "retire old: it is in no serve entry"),
         ("instances", {}, ": new"),
         ("instances/tiny/service/active", "inactive", ": its service is inactive"),
         ("instances/tiny/service/enabled", False, ": its service is not enabled"),

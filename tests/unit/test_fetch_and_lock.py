@@ -152,9 +152,8 @@ with lock.box_lock("runtime", {path!r}):
     holder.kill()
     holder.wait()
     try:
-        with pytest.raises(Failure):
-            with lock.box_lock("apt", path, wait_seconds=0):
-                pass
+        with pytest.raises(Failure), lock.box_lock("apt", path, wait_seconds=0):
+            pass
     finally:
         os.kill(child, 9)
     with lock.box_lock("apt", path, wait_seconds=10):

@@ -66,7 +66,7 @@ def test_unknown_stack_in_group_data_names_its_file(tmp_path: Path) -> None:
 
 def test_the_owners_groups_are_read_from_the_file(tmp_path: Path) -> None:
     found = fleet(tmp_path, GOOD, text='kitchen = ["turing-1"]\n', group_data__kitchen="silence = ['disk-space']")
-    assert found.boxes["turing-1"].groups == ("kitchen", "home")
+    assert found.boxes["turing-1"].groups == ("fleet", "kitchen", "home")
 
 
 def test_groups_by_trait_come_from_cached_facts(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 """The kit: the same bytes each time, all of hostkit in it, and it runs from the zip file."""
+
 from __future__ import annotations
 
 import hashlib

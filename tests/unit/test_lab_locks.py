@@ -1,4 +1,5 @@
 """What the wheelhouse takes from locks and stacks."""
+
 from __future__ import annotations
 
 from pathlib import Path

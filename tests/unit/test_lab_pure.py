@@ -1,4 +1,5 @@
 """The parts of the lab that need neither root nor a box."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

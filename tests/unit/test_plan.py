@@ -36,6 +36,12 @@ def test_stack_model_layers_entry_and_command_line_in_that_order() -> None:
     assert (instance.env["A"], instance.because["env.A"]) == ("b", "--data")
 
 
+def test_the_command_line_wins_over_the_serve_entry() -> None:
+    data = {"serve": [{"model": "tiny", "args": {"seed": 7}}]}
+    (instance,) = plan(cpu_facts(), data, overrides={"serve_args": {"seed": 8}}).instances
+    assert (instance.args["seed"], instance.because["seed"]) == (8, "--data")
+
+
 def test_every_value_has_a_reason() -> None:
     (instance,) = plan(gpu_facts(), stacks=[stack(arch=["sm75"])]).instances
     assert set(instance.args) <= set(instance.because)
@@ -52,7 +58,7 @@ def test_two_instances_of_one_name_are_refused() -> None:
 
 
 def test_a_model_without_stack_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match="has no stack.*engine-cpu"):
+    with pytest.raises(ConfigError, match=r"has no stack.*engine-cpu"):
         plan(cpu_facts(), {"stack": None})
 
 

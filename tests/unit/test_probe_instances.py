@@ -1,4 +1,5 @@
 """Releases, their drift, and the services of the instances."""
+
 from __future__ import annotations
 
 import hashlib
@@ -51,7 +52,13 @@ def box(tmp_path: Path) -> Box:
 
 def test_an_instance_as_it_was_activated(box: Box) -> None:
     (box.home / "releases/.building").mkdir()
-    assert box.read() == {"current": box.digest, "releases": sorted([box.older, box.digest]), "drift": [], "gated": None, "stale": False}
+    assert box.read() == {
+        "current": box.digest,
+        "releases": sorted([box.older, box.digest]),
+        "drift": [],
+        "gated": None,
+        "stale": False,
+    }
 
 
 def test_files_changed_and_lost(box: Box) -> None:
@@ -137,11 +144,19 @@ def test_services_in_one_call() -> None:
     found = services.read(["bad", "lost", "qwen"], show)["services"]
     assert calls == [["gpufleet-bad.service", "gpufleet-lost.service", "gpufleet-qwen.service"]]
     assert found["qwen"] == {
-        "active": "active", "sub": "running", "enabled": True, "pid": 812, "restarts": 2,
+        "active": "active",
+        "sub": "running",
+        "enabled": True,
+        "pid": 812,
+        "restarts": 2,
         "since": "2026-11-29T17:40:00Z",
     }
     assert found["bad"] == {
-        "active": "failed", "sub": "failed", "enabled": False, "pid": None, "restarts": 5,
+        "active": "failed",
+        "sub": "failed",
+        "enabled": False,
+        "pid": None,
+        "restarts": 5,
         "since": "2026-11-29T18:00:01Z",
     }
     assert found["lost"] == services.UNKNOWN

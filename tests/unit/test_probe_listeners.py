@@ -1,4 +1,5 @@
 """Who holds a port: sockets of /proc/net, their owners by descriptor, the unit by cgroup."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -35,10 +36,16 @@ def box(tmp_path: Path, tcp: str, tcp6: str = "", cgroup: str = V2, comm: str = 
     return Roots(str(tmp_path))
 
 
-@pytest.mark.parametrize(("cgroup", "unit"), [
-    (V2, "gpufleet-qwen.service"), (V1, "gpufleet-qwen.service"), (USER, "ollama.service"),
-    (SESSION, "session-3.scope"), ("0::/\n", None),
-])
+@pytest.mark.parametrize(
+    ("cgroup", "unit"),
+    [
+        (V2, "gpufleet-qwen.service"),
+        (V1, "gpufleet-qwen.service"),
+        (USER, "ollama.service"),
+        (SESSION, "session-3.scope"),
+        ("0::/\n", None),
+    ],
+)
 def test_a_listener_with_its_process_and_unit(tmp_path: Path, cgroup: str, unit: str | None) -> None:
     roots = box(tmp_path, row(8000, 5001), cgroup=cgroup)
     assert listeners.read(roots) == {"ports": {"8000": {"pid": 321, "command": "vllm", "unit": unit}}}

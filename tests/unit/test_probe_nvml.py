@@ -1,4 +1,5 @@
 """The cards through a made-up NVML: what no scenario of the lab shows (switches, calls that fail one by one)."""
+
 from __future__ import annotations
 
 import ctypes
@@ -36,6 +37,7 @@ class FakeNvml(SimpleNamespace):
     def _raiser(raised: Exception) -> Any:
         def call(*arguments: Any) -> None:
             raise raised
+
         return call
 
     def nvmlDeviceGetCount(self) -> int:
@@ -98,7 +100,8 @@ def test_a_switch_that_only_its_bus_id_tells() -> None:
 
 
 @pytest.mark.parametrize(
-    ("level", "name"), [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")],
+    ("level", "name"),
+    [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")],
 )
 def test_ancestors_in_the_words_of_nvidia_smi(level: int, name: str) -> None:
     assert nvml.describe(FakeNvml([[], []], ancestor=level), FROM_FILES)["links"] == {"0-1": name}
@@ -114,13 +117,21 @@ def test_calls_that_fail_leave_null_and_take_nothing_with_them() -> None:
     facts = nvml.describe(FakeNvml([[], []], broken=broken), FROM_FILES)
     assert facts["driver"] == {"version": "595.45.04", "cuda": None, "module": "580.159.03"}
     assert facts["gpus"][1] == {
-        "index": 1, "uuid": None, "name": None, "compute_capability": None, "memory_mib": 24576,
-        "memory_used_mib": 1024, "bus_id": "00000000:21:00.0", "display_active": None, "processes": [],
+        "index": 1,
+        "uuid": None,
+        "name": None,
+        "compute_capability": None,
+        "memory_mib": 24576,
+        "memory_used_mib": 1024,
+        "bus_id": "00000000:21:00.0",
+        "display_active": None,
+        "processes": [],
     }
     assert (facts["links"], facts["p2p_read"]) == ({}, {})
     # "not supported" and "no such function" are answers; these two are not
     assert [message.split(":")[0] for message in facts["errors"]] == [
-        "nvmlDeviceGetTopologyCommonAncestor", "nvmlDeviceGetP2PStatus",
+        "nvmlDeviceGetTopologyCommonAncestor",
+        "nvmlDeviceGetP2PStatus",
     ]
 
 

@@ -1,4 +1,5 @@
 """What the probe reads of the system and its hardware, from boxes made of a few files."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -78,11 +79,14 @@ def test_a_box_that_never_got_a_machine_id(box: Path) -> None:
     assert facts["virtualization"] is None
 
 
-@pytest.mark.parametrize(("path", "text", "expected"), [
-    ("/sys/class/dmi/id/sys_vendor", "QEMU\n", "qemu"),
-    ("/sys/class/dmi/id/product_name", "VirtualBox\n", "oracle"),
-    ("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\n", "vm"),
-])
+@pytest.mark.parametrize(
+    ("path", "text", "expected"),
+    [
+        ("/sys/class/dmi/id/sys_vendor", "QEMU\n", "qemu"),
+        ("/sys/class/dmi/id/product_name", "VirtualBox\n", "oracle"),
+        ("/proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu hypervisor\n", "vm"),
+    ],
+)
 def test_virtual_machines(box: Path, path: str, text: str, expected: str) -> None:
     put(box, path, text)
     assert system.read(Roots(str(box)))["virtualization"] == expected

@@ -31,9 +31,10 @@ def stage(text: str = "a: 1\n") -> tuple[str, dict[str, Any]]:
     return digest, release.run({"instance": "tiny", "digest": digest, "files": files})
 
 
-def start(box: FakeBox, digest: str) -> dict[str, Any]:
+def start(box: FakeBox, digest: str, leaving: list[str] | None = None) -> dict[str, Any]:
     box.asked.clear()
-    return activate.run({"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, **box.complete()})
+    spec = {"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, "instead_of": leaving or []}
+    return activate.run({**spec, **box.complete()})
 
 
 def test_staging_twice_changes_nothing(box: FakeBox) -> None:
@@ -107,7 +108,7 @@ def test_nothing_is_switched_while_the_runtime_is_not_complete(box: FakeBox) -> 
     needed = box.complete()
     (Path(needed["runtime"]) / ".gpufleet-complete").unlink()
     with pytest.raises(Failure, match="is not complete"):
-        activate.run({"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, **needed})
+        activate.run({"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, "instead_of": [], **needed})
     assert box.current("tiny") is None
 
 
@@ -117,6 +118,23 @@ def test_a_port_of_another_program_is_not_fought_over(box: FakeBox) -> None:
     with pytest.raises(Failure, match="port 8000 is taken by nginx"):
         start(box, digest)
     assert box.current("tiny") is None
+
+
+def test_an_instance_that_leaves_goes_when_its_successor_serves(box: FakeBox) -> None:
+    digest, _ = stage()
+    (box.root / "instances/old").mkdir(parents=True)
+    (box.root / "instances/old/current").symlink_to("releases/x")
+    (box.root / "units/gpufleet-old.service").symlink_to("x")
+    box.ports = {"8000": {"pid": 5, "command": "vllm", "unit": "gpufleet-old.service"}}
+    box.gate_fails.add(digest)
+    with pytest.raises(Failure) as caught:
+        start(box, digest, ["old"])
+    assert "gpufleet-old.service runs again" in caught.value.remedy
+    assert (box.root / "instances/old/current").is_symlink()
+    box.gate_fails.clear()
+    start(box, digest, ["old"])
+    assert not (box.root / "instances/old/current").is_symlink()
+    assert not (box.root / "units/gpufleet-old.service").is_symlink()
 
 
 def test_old_releases_go_and_the_last_ones_stay(box: FakeBox) -> None:

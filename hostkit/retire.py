@@ -1,0 +1,26 @@
+"""Instances that leave a box: stopped, disabled, no longer current. Their releases stay, for a look or a way back."""
+
+from __future__ import annotations
+
+import os
+
+from hostkit import files, release, state, systemd
+from hostkit.releases import unit_name
+
+
+def run(spec: dict) -> dict:
+    """Take the `instances` off the box; nothing of others is touched."""
+    for name in spec["instances"]:
+        leave(name)
+        state.journal("retired", instance=name)
+    return {"retired": spec["instances"]}
+
+
+def leave(name: str) -> None:
+    unit = unit_name(name)
+    systemd.stop(unit)
+    systemd.disable(unit)
+    files.with_suppressed_unlink(os.path.join(release.INSTANCES, name, "current"))
+    files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
+    systemd.reload()
+    state.update(name, gated=None, stale=False)
