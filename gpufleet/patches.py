@@ -170,8 +170,6 @@ def _change(patch: Patch, change: PatchedFile, target: str, before: bytes | None
             )
         new += old[done:at] + replacement
         done, shift = at + len(wanted), at - stated
-        if replacement and not replacement[-1].endswith("\n") and done < len(old):
-            raise PatchError(patch.name, "ends the file, which goes on here", target=target, hunk=number)
     new += old[done:]
     if removed:
         if new:
