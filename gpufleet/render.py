@@ -67,7 +67,7 @@ def engine_config(args: dict[str, Any]) -> str:
     """The YAML that `vllm serve --config` reads.
 
     vLLM drops a `false` silently (seen in 0.24.0 and 0.27.1): a switch that is off is written `no-<flag>: true`.
-    A value of null leaves a flag out, which is how a stronger layer takes one away. Mappings and lists of mappings go
+    A value of null leaves a flag out, which is how a stronger layer takes one away. Mappings, in lists too, go
     in as JSON, the only spelling that the command line takes for them.
     """
     lines: dict[str, Any] = {}
@@ -76,11 +76,15 @@ def engine_config(args: dict[str, Any]) -> str:
             continue
         if value is False:
             lines[flag.removeprefix("no-") if flag.startswith("no-") else f"no-{flag}"] = True
-        elif isinstance(value, dict):
-            lines[flag] = json.dumps(value, sort_keys=True, ensure_ascii=False)
+        elif isinstance(value, list):
+            lines[flag] = [_as_json(item) for item in value]
         else:
-            lines[flag] = value
+            lines[flag] = _as_json(value)
     return yaml.safe_dump(lines, sort_keys=True, allow_unicode=True, width=10_000)
+
+
+def _as_json(value: Any) -> Any:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
 
 
 def environment(instance: Instance, toolkit: str | None) -> dict[str, str]:

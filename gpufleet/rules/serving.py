@@ -38,6 +38,17 @@ def contradicting_switch(plan: BoxPlan) -> Said:
                 yield f"{instance.name} has both {flag} and no-{flag}", f"write `{flag}: false` instead of no-{flag}"
 
 
+@rule("value-misread", "error")
+def value_misread(plan: BoxPlan) -> Said:
+    """What vLLM's loader reads as something else (0.27.1): a word after a switch turns it on and becomes the model."""
+    for instance in plan.instances:
+        for flag, value in instance.args.items():
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                yield f"{instance.name}: {flag} is the text {value!r}", f"write {flag}: True or False, without quotes"
+            if isinstance(value, str) and value.startswith("-"):
+                yield f"{instance.name}: {flag} is {value!r}, which is read as a flag", "give a value without the dash"
+
+
 @rule("speculative-tokens", "warning")
 def speculative_tokens(plan: BoxPlan) -> Said:
     """A speculative method without a number of tokens, or the other way round, is refused by the engine at start."""

@@ -209,6 +209,8 @@ def assert_read(found: dict[str, Any], args: dict[str, Any]) -> None:
         got = found[name]
         if isinstance(wanted, dict) and not isinstance(got, dict):
             got = json.loads(got)
+        if isinstance(wanted, str) and isinstance(got, list) and wanted.startswith("["):
+            wanted = json.loads(wanted)
         if negative:
             wanted = not wanted
         if name == "served_model_name" and isinstance(wanted, str):
@@ -235,10 +237,11 @@ def recipe() -> BoxPlan:
         "reasoning-parser": "qwen3",
         "enable-auto-tool-choice": True,
         "tool-call-parser": "qwen3_coder",
-        "allowed-origins": ["http://a.example", "*"],
+        "cudagraph-capture-sizes": [4, 8, 12],
+        "allowed-origins": '["http://a.example", "*"]',  # the parser wants this list as JSON
         "additional-config": {"gdn_prefill_backend": "flashqla_legacy", "say": 'don\'t "quote" ü'},
         "speculative-config": {"method": "mtp", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"},
-        "compilation-config": {"cudagraph_capture_sizes": [4, 8, 12], "max_cudagraph_capture_size": 12},
+        "compilation-config": {"mode": 3, "pass_config": {"fuse_norm_quant": False}},
         "override-generation-config": {"temperature": 0.6, "top_k": 20, "min_p": 0},
         "seed": None,
     }
@@ -250,6 +253,7 @@ def test_the_genuine_parser_reads_what_the_plan_says(lab: SmallLab) -> None:
     found = namespace(lab, engine_config(instance.args))
     assert_read(found, {flag: value for flag, value in instance.args.items() if value is not None})
     assert found["seed"] == 0
+    assert found["model_tag"] == "a-model", "a word of the configuration was taken for the model"
     for name in BOXES:
         text = lab.sh(name, f"cat {HOME}/current/serve.yaml")
         served = namespace(lab, text)

@@ -41,6 +41,8 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("expected-hardware", gpu_facts(count=1), {"expect": {"gpus": 2}}, {}),
     ("flag-is-ours", cpu_facts(), {"serve_args": {"port": 1}}, {}),
     ("contradicting-switch", cpu_facts(), {"serve_args": {"no-enforce-eager": True}}, {}),
+    ("value-misread", cpu_facts(), {"serve_args": {"async-scheduling": "false"}}, {}),
+    ("value-misread", cpu_facts(), {"serve_args": {"chat-template": "-x"}}, {}),
     ("speculative-tokens", cpu_facts(), {"serve_args": {"speculative-config": {"num_speculative_tokens": 0}}}, {}),
 ]
 
