@@ -65,13 +65,15 @@ def run(spec: dict) -> dict:
 
 def index_options(index: dict) -> list:
     """uv's options for the mirrors; nothing for uv's own default index."""
-    options: list = []
-    for url, option in ((index.get("torch"), "--index"), (index.get("pypi"), "--default-index")):
-        if url and url not in options:
-            options += [option, url]
-            if url.startswith("http://"):
-                options += ["--allow-insecure-host", urlsplit(url).hostname or ""]
-    return options + (["--index-strategy", "unsafe-best-match"] if index.get("torch") else [])
+    pypi, torch = index.get("pypi"), index.get("torch")
+    options = ["--default-index", pypi] if pypi else []
+    if torch and torch != pypi:
+        # Every file is pinned by its hash, so it does not matter which of the two has it.
+        options += ["--index", torch, "--index-strategy", "unsafe-best-match"]
+    for url in (pypi, torch):
+        if url and url.startswith("http://"):
+            options += ["--allow-insecure-host", urlsplit(url).hostname or ""]
+    return options
 
 
 def install_uv(uv: dict, index: dict) -> str:
@@ -103,6 +105,6 @@ def step(arguments: list, env: dict) -> None:
     except shell.Ended as ended:
         lines = [line.strip(" ×│╰├─▶") for line in ended.tail.splitlines() if line.strip()]
         raise Failure(
-            "{} failed: {}".format(" ".join(os.path.basename(word) for word in arguments[:3]), "; ".join(lines[-4:])),
+            "{} failed: {}".format(" ".join(os.path.basename(word) for word in arguments[:3]), "; ".join(lines[-6:])),
             "read the message; when it names the network, check the box's network and the mirrors setting",
         )
