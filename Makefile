@@ -7,7 +7,7 @@ demo: .venv/ready
 	@tools/demo
 
 test: .venv/ready lint
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest tests/unit tests/operations tests/lab
 
 unit: .venv/ready
 	$(PYTHON) -m pytest tests/unit tests/operations

@@ -1,5 +1,6 @@
 """Run by a runtime's python on a box: what the genuine parser makes of a configuration (its path), as JSON."""
 
+import dataclasses
 import json
 import sys
 
@@ -10,6 +11,8 @@ from vllm.utils.argparse_utils import FlexibleArgumentParser  # type: ignore[imp
 def plain(value: object) -> object:
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
+    if dataclasses.is_dataclass(value):
+        return plain(vars(value))
     if isinstance(value, list | tuple | set):
         return [plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool | None) else str(value)
