@@ -52,11 +52,14 @@ def changes(plan: BoxPlan) -> Changes:
     """Compare a plan with what its box was found to be."""
     facts = plan.facts
     runtimes, models = facts.get("runtimes") or {}, facts.get("models") or {}
+    renewed = [stack for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete")]
+    moved = [model for model in plan.models if not _in_place(model, models)]
+    found = [_instance(plan, instance, renewed, moved) for instance in plan.instances]
     return Changes(
         packages=_packages(plan),
-        runtimes=[stack for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete")],
-        models=[model for model in plan.models if not _in_place(model, models)],
-        instances=[change for change in (_instance(plan, instance) for instance in plan.instances) if change.reasons],
+        runtimes=renewed,
+        models=moved,
+        instances=[change for change in found if change.reasons],
         leaving=_leaving(plan),
     )
 
@@ -68,12 +71,12 @@ def _in_place(model: Model, found: Mapping[str, Any]) -> bool:
 
 
 def _leaving(plan: BoxPlan) -> list[str]:
-    """Instances on the box that the plan does not have, and that would serve on or come back at the next boot."""
+    """Instances of ours that the plan does not have, and that would serve on or come back at the next boot."""
     planned = {instance.name for instance in plan.instances}
     return [
         name
         for name, found in (plan.facts.get("instances") or {}).items()
-        if name not in planned and (found.get("current") or (found.get("service") or {}).get("active") == "active")
+        if name not in planned and found.get("current")
     ]
 
 
@@ -83,7 +86,7 @@ def _packages(plan: BoxPlan) -> list[str]:
     return [name for name in plan.packages if not plan.facts["packages"].get(name)]
 
 
-def _instance(plan: BoxPlan, instance: Instance) -> InstanceChange:
+def _instance(plan: BoxPlan, instance: Instance, renewed: list[Stack], moved: list[Model]) -> InstanceChange:
     wanted = release(instance, plan.toolkit)
     found = (plan.facts.get("instances") or {}).get(instance.name)
     if found is None:
@@ -103,6 +106,9 @@ def _instance(plan: BoxPlan, instance: Instance) -> InstanceChange:
         reasons.append(f"its service is {service.get('active') or 'not there'}")
     if service.get("enabled") is False:
         reasons.append("its service is not enabled")
+    # A process that was started on what is replaced now would go on with what it has read of it.
+    reasons += ["its runtime is installed anew"] if instance.stack in renewed else []
+    reasons += ["its model is put in place anew"] if instance.model in moved else []
     if not reasons and (found.get("gated") != wanted.digest or found.get("stale")):
         reasons.append("an earlier activation did not end")
     return InstanceChange(instance, wanted, not staged or edited, reasons)

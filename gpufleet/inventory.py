@@ -8,6 +8,7 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,9 +99,10 @@ def by_traits(boxes: Sequence[Any], models: Iterable[str | Path] = ()) -> dict[s
 
     What is wrong is printed, a line each, and the program ends with 2 before any connection.
     """
-    source = Path(sys._getframe(1).f_code.co_filename).resolve()
+    frame = sys._getframe(1)
+    source = Path(frame.f_code.co_filename).resolve()
     try:
-        fleet = load(boxes, source, [Path(folder) for folder in models])
+        fleet = load(boxes, source, [Path(folder) for folder in models], _lists(frame.f_globals))
         check_directory(fleet)
         _current[:] = [fleet]
         for hook in before_connect:
@@ -120,8 +122,17 @@ def check_directory(fleet: Fleet) -> None:
         )
 
 
-def load(boxes: Sequence[Any], source: Path, model_folders: Sequence[Path] = ()) -> Fleet:
-    """Check an inventory and everything around it, without a connection. Raises ConfigError with all that is wrong."""
+def load(
+    boxes: Sequence[Any],
+    source: Path,
+    model_folders: Sequence[Path] = (),
+    computed: Mapping[str, list[str]] | None = None,
+) -> Fleet:
+    """Check an inventory and everything around it, without a connection. Raises ConfigError with all that is wrong.
+
+    + computed: groups the inventory has made so far, which its text alone does not show
+    """
+    by_hand = {**_groups_of(source), **(computed or {})}
     root = source.parent.parent if source.parent.name == "inventory" else source.parent
     shown = str(source.relative_to(root))
     problems: list[str] = []
@@ -130,12 +141,12 @@ def load(boxes: Sequence[Any], source: Path, model_folders: Sequence[Path] = ())
     fleet = Fleet(root, source, {}, {}, {}, stacks, models)
     for item in boxes:
         try:
-            _add(fleet, item, shown, _groups_of(source))
+            _add(fleet, item, shown, by_hand)
         except ConfigError as error:
             problems += error.problems
     if not boxes:
         problems.append(f'{shown}: there is no box in it; add one: ("name", {{"ssh_hostname": "192.168.1.11"}})')
-    groups = set(_groups_of(source)) | {source.stem, "all", "fleet"}
+    groups = set(by_hand) | {source.stem, "all", "fleet"}
     try:
         folders = [root / "group_data", source.parent / "group_data"]
         fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root)
@@ -197,6 +208,17 @@ def _groups_of(source: Path) -> dict[str, list[str]]:
     return groups
 
 
+def _lists(names: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The groups among an inventory's names: lists of boxes, as pyinfra takes them."""
+    groups = {}
+    for name, value in names.items():
+        if isinstance(value, list) and not name.startswith("_"):
+            members = [item[0] if isinstance(item, tuple) and item else item for item in value]
+            if all(isinstance(member, str) for member in members):
+                groups[name] = members
+    return groups
+
+
 def _unknown_names(fleet: Fleet) -> list[str]:
     """Stacks and models that some layer or box names and no catalogue has."""
     problems: list[str] = []
@@ -228,6 +250,7 @@ def _cached_facts(fleet: Fleet) -> dict[str, Mapping[str, Any]]:
             facts = json.loads((fleet.facts_folder / f"{name}.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        if isinstance(facts, dict) and facts.get("schema") == 1:
-            found[name] = facts
+        with suppress(AttributeError, KeyError, TypeError, ValueError):
+            if facts["schema"] == 1 and traits_of(facts):
+                found[name] = facts
     return found

@@ -165,14 +165,26 @@ def _instance(
         env.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=",".join(uuids))
         because["env.CUDA_VISIBLE_DEVICES"] = "computed: the instance's GPUs"
 
-    taken = {other.port for other in before}
-    port = entry.port or next(number for number in range(FIRST_PORT, 65536) if number not in taken)
+    port = entry.port or _free_port(name, settings, plan.facts, before)
     defaults = {"host": "0.0.0.0", "served-model-name": model.served_name}  # noqa: S104 - serving the LAN is the job
     for key, value in defaults.items():
         if key not in args:
             args[key], because[key] = value, "default"
     args["port"], because["port"] = port, "serve entry" if entry.port else "computed: the first free one"
     return Instance(name, model, stack, gpus, uuids, _link(plan.facts, gpus), port, args, env, because)
+
+
+def _free_port(name: str, settings: Settings, facts: Mapping[str, Any], before: list[Instance]) -> int:
+    """The port the instance has on the box, so that a new neighbour does not move it; else the first that is free."""
+    found = facts.get("instances") or {}
+    named = {item.port for item in settings.serve if not isinstance(item, str) and item.port}
+    taken = named | {other.port for other in before}
+    has = {other: known.get("port") for other, known in found.items()}
+    if has.get(name) and has[name] not in taken:
+        return int(has[name])
+    planned = {item if isinstance(item, str) else item.name or item.model for item in settings.serve}
+    taken |= {port for other, port in has.items() if other in planned and other != name and port}
+    return next(number for number in range(FIRST_PORT, 65536) if number not in taken)
 
 
 def _layered(

@@ -57,7 +57,10 @@ def release(instance: Instance, toolkit: str | None) -> Release:
         "serve.env": environment_file(environment(instance, toolkit)),
     }
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
-    manifest = json.dumps({"schema": 1, "files": digests}, indent=1, sort_keys=True) + "\n"
+    # What the service reads besides its files: another model under the same name is another release.
+    source = hashlib.sha256(instance.model.source.model_dump_json().encode()).hexdigest()
+    parts = {"schema": 1, "files": digests, "model": source, "runtime": instance.stack.runtime}
+    manifest = json.dumps(parts, indent=1, sort_keys=True) + "\n"
     return Release(
         instance.name, hashlib.sha256(manifest.encode()).hexdigest()[:16], {**files, "manifest.json": manifest}
     )

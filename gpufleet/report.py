@@ -21,6 +21,7 @@ class Outcome:
     plan: BoxPlan | None = None
     findings: list[Finding] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+    changed: set[str] = field(default_factory=set)  # names of instances
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
     failure: str = ""
 
@@ -74,7 +75,7 @@ def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
     gate = outcome.gates.get(instance.name) if instance else None
     if gate:
         return f"serving, {'restarted' if gate['restarted'] else 'not restarted'}, gated in {gate['seconds']} s"
-    if outcome.changes:
+    if instance.name in outcome.changed if instance else outcome.changes:
         return "would change" if dry else "changed"
     return "serving, nothing to do" if instance else "nothing to do"
 

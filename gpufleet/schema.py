@@ -11,10 +11,11 @@ from typing_extensions import TypeAliasType
 
 from gpufleet.errors import ConfigError, nearest
 
-# A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read.
+# A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read;
+# an address is seen in process lists and logs, so it holds no user and no password.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"`$\\]+$")]
+Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"`$\\@/]+(/[^\s'\"`$\\]*)?$")]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]

@@ -26,18 +26,15 @@ def run(spec: dict) -> dict:
     name, digest = spec["instance"], spec["digest"]
     home = os.path.join(release.INSTANCES, name)
     target = os.path.join("releases", digest)
-    for needed in (spec["runtime"], spec["model"]):
-        if not files.is_complete(needed) and not os.path.isfile(os.path.join(needed, "config.json")):
-            raise Failure("{} is not complete".format(needed), "deploy again; it is installed before the switch")
+    check_whole(spec["runtime"], spec["model"])
     unit = unit_name(name)
-    known = state.instance(name)
-    previous = current(home)
-    service = systemd.show(unit)
+    known, previous, service = state.instance(name), current(home), systemd.show(unit)
     restart = bool(
         previous not in (None, digest)
         or known.get("gated") != digest
         or known.get("stale")
         or service["active"] != "active"
+        or is_foreign(home, unit)
     )
     leaving = [unit_name(other) for other in spec["instead_of"]]
     if restart:
@@ -47,18 +44,19 @@ def run(spec: dict) -> dict:
         events.log("stopping {}, which leaves".format(other))
         systemd.stop(other)
     began, moment = time.monotonic(), time.time()
-    switch(home, target, unit)
-    if restart:
-        events.log("starting {} on release {}".format(unit, digest))
-        systemd.restart(unit)
     try:
-        answer = gate.run(unit, spec["port"], spec["gate"], moment)
-    except Failure as failure:
-        put_back(name, home, unit, digest, known.get("gated"), failure)
+        switch(home, target, unit)
+        if restart:
+            events.log("starting {} on release {}".format(unit, digest))
+            systemd.restart(unit)
+        answer = gate.run(unit, spec["port"], spec["gate"], moment, service["pid"] if restart else None)
+    except Exception as error:
+        failure = error if isinstance(error, Failure) else Failure(repr(error), "report this: it is a defect")
+        put_back(name, home, unit, digest, known.get("gated"), failure, restart)
         for other in leaving:
             systemd.restart(other)
             failure.remedy += "; {} runs again".format(other)
-        raise
+        raise failure
     seconds = round(time.monotonic() - began, 1)
     state.update(name, gated=digest, stale=False, port=spec["port"])
     state.journal("activated", instance=name, digest=digest, restarted=restart, seconds=seconds, gate=answer)
@@ -66,6 +64,21 @@ def run(spec: dict) -> dict:
     for other in spec["instead_of"]:
         retire.leave(other)
     return {"restarted": restart, "seconds": seconds, "gate": answer}
+
+
+def check_whole(runtime: str, model: str) -> None:
+    """Raise Failure unless both are whole; a model that lies with the owner is a link, and has no mark of ours."""
+    linked = os.path.islink(model) and os.path.isfile(os.path.join(model, "config.json"))
+    for path, whole in ((runtime, files.is_complete(runtime)), (model, linked or files.is_complete(model))):
+        if not whole:
+            raise Failure("{} is not complete".format(path), "deploy again; it is installed before the switch")
+
+
+def is_foreign(home: str, unit: str) -> bool:
+    """Whether another unit stands where ours should: what runs under the name may not be ours either."""
+    path = os.path.join(files.UNITS, unit)
+    ours = os.path.islink(path) and os.readlink(path) == os.path.join(home, "current", unit)
+    return os.path.lexists(path) and not ours
 
 
 def current(home: str) -> "str | None":
@@ -85,18 +98,24 @@ def switch(home: str, target: str, unit: str) -> None:
     systemd.enable(unit)
 
 
-def put_back(name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure) -> None:
-    """Return to the last release that passed its gate; without one, leave the service stopped."""
+def put_back(
+    name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, restart: bool
+) -> None:
+    """Return to the last release that passed its gate; a service that never passed one is stopped."""
     state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause)
-    if gated and gated != digest and os.path.isdir(os.path.join(home, "releases", gated)):
+    if gated == digest or not restart:
+        # What serves is what served before, or this very release: there is nothing better to go back to.
+        state.update(name, stale=True)
+        failure.remedy += "; the instance is left as it is"
+    elif gated and os.path.isdir(os.path.join(home, "releases", gated)):
         events.log("putting release {} back".format(gated))
         switch(home, os.path.join("releases", gated), unit)
         systemd.restart(unit)
         state.update(name, stale=False)
         state.journal("put-back", instance=name, digest=gated)
         failure.remedy += "; release {} serves again".format(gated)
-        return
-    retire.leave(name)
+    else:
+        retire.leave(name)
 
 
 def refuse_foreign_listener(port: int, units: list) -> None:

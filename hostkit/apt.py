@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import time
 
 from hostkit import events, files, openpgp, shell
 from hostkit.errors import Failure
@@ -12,8 +13,9 @@ from hostkit.fetch import fetch_bytes
 
 KEYRINGS = "/etc/apt/keyrings"
 SOURCES = "/etc/apt/sources.list.d"
+LOCK_SECONDS = 300
 APT = [
-    "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "Acquire::Retries=3",
+    "apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout={}".format(LOCK_SECONDS), "-o", "Acquire::Retries=3",
     "-o", "Dpkg::Use-Pty=0", "-o", "APT::Install-Recommends=false",
     # Else a g++ that apt does not know is a pattern: everything with a g in its name would be installed.
     "-o", "APT::Cmd::Pattern-Only=true",
@@ -29,6 +31,8 @@ KNOWN = [
     (r"(?:Unable to locate package |Package (?=\S+ has no installation candidate))'?([^\s']+)",
      "apt knows no package {0}",
      "check the box's apt sources (apt-get update, apt-cache policy) and the mirrors setting"),
+    (r"dpkg frontend lock (?:was|is) locked by another process(?: with pid (\d+))?",
+     "another program holds dpkg's lock (pid {0})", "wait for it (often unattended-upgrades) and deploy again"),
     (r"Could not get lock (\S+)", "another program holds apt's lock {0}",
      "wait for it (often unattended-upgrades) and deploy again"),
     (r"No space left on device", "the disk is full", "free space on the box (df -h), then deploy again"),
@@ -115,10 +119,15 @@ def refuse_driver_changes(simulation: str) -> None:
 
 def apt(arguments: list) -> str:
     """Run apt or dpkg; what it is known to say becomes a cause and a remedy."""
-    try:
-        return shell.run(arguments, env=QUIET)
-    except shell.Ended as ended:
-        raise explain(ended, arguments)
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return shell.run(arguments, env=QUIET)
+        except shell.Ended as ended:
+            # dpkg does not wait for its lock as apt-get does; unattended-upgrades holds it on many a fresh box.
+            if "frontend lock" not in ended.output or time.monotonic() > deadline:
+                raise explain(ended, arguments)
+        time.sleep(3)
 
 
 def explain(ended: shell.Ended, arguments: list) -> Failure:

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import re
 import time
 import urllib.error
 import urllib.request
+from typing import Optional
 
 from hostkit import events, systemd
 from hostkit.errors import Failure
 
+SETTLED_SECONDS = 2  # a new start shows by then; a failed one waits RestartSec=10 before the next
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 # What an engine says in its log, and what that means for the owner.
 HINTS = [
@@ -26,25 +29,29 @@ HINTS = [
     (r"unrecognized arguments: (.*)", "take that flag out of serve_args: this engine does not know it"),
 ]  # fmt: skip
 # No proxy: the instance is on this very box.
+UNANSWERED = (OSError, http.client.HTTPException, ValueError)
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def run(unit: str, port: int, wanted: dict, began: float) -> dict:
+def run(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> dict:
     """Wait until the instance answers, then prove it.
 
-    + wanted: {"model": served name, "prompt", "max_tokens", "expect": {"deterministic": true} | {"contains": text},
+    + wanted: {"host": where it listens, "model": served name, "prompt", "max_tokens",
+      "expect": {"deterministic": true} | {"contains": text},
       "speculative": bool, "timeout": seconds to the first completion}
     + began: when it was started, in seconds since the epoch; what the log says before is not of this start
+    + old: the process that is being replaced; while it lives, nothing that answers is the new one
     Returns {"completion", "drafts"}. Raises Failure naming what the log gives as the reason.
     """
-    return Gate(unit, port, wanted, began).run()
+    return Gate(unit, port, wanted, began, old).run()
 
 
 class Gate:
     """One look at one instance, from its start on."""
 
-    def __init__(self, unit: str, port: int, wanted: dict, began: float) -> None:
-        self.unit, self.port, self.wanted, self.began = unit, port, wanted, began
+    def __init__(self, unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> None:
+        self.unit, self.port, self.wanted, self.began, self.old = unit, port, wanted, began, old
+        self.url = "http://{}:{}".format(wanted["host"], port)
 
     def run(self) -> dict:
         self.wait_healthy()
@@ -73,17 +80,16 @@ class Gate:
 
     def wait_healthy(self) -> None:
         told = started = time.monotonic()
-        restarts = systemd.show(self.unit)["restarts"]
         while True:
             service = systemd.show(self.unit)
-            if service["active"] in ("failed", "inactive") or service["restarts"] > restarts:
-                raise self.died()
-            try:
-                with OPENER.open("http://127.0.0.1:{}/health".format(self.port), timeout=5):
-                    return
-            except OSError:
-                pass
             now = time.monotonic()
+            # At first the state may still be that of the process before.
+            if now - started > SETTLED_SECONDS and (
+                service["active"] in ("failed", "inactive") or service["sub"] == "auto-restart"
+            ):
+                raise self.died()
+            if service["active"] == "active" and service["pid"] not in (None, self.old) and self.healthy():
+                return
             if now - started > self.wanted["timeout"]:
                 raise Failure(
                     "{} did not answer on port {} within {} s".format(self.unit, self.port, self.wanted["timeout"]),
@@ -93,6 +99,13 @@ class Gate:
                 events.log("{} is starting ({:.0f} s)".format(self.unit, now - started))
                 told = now
             time.sleep(0.5)
+
+    def healthy(self) -> bool:
+        try:
+            with OPENER.open(self.url + "/health", timeout=5):
+                return True
+        except UNANSWERED:
+            return False
 
     def died(self) -> Failure:
         lines = systemd.log_since(self.unit, self.began)
@@ -116,7 +129,7 @@ class Gate:
             "seed": 0,
         }
         request = urllib.request.Request(
-            "http://127.0.0.1:{}/v1/chat/completions".format(self.port),
+            self.url + "/v1/chat/completions",
             data=json.dumps(body).encode(),
             headers={"Content-Type": "application/json"},
         )
@@ -129,7 +142,7 @@ class Gate:
                 "a chat completion fails with {}: {}".format(error.code, detail),
                 self.remedy(systemd.log_since(self.unit, self.began)),
             )
-        except (OSError, ValueError, KeyError, IndexError) as error:
+        except (*UNANSWERED, KeyError, IndexError, TypeError) as error:
             if systemd.show(self.unit)["active"] != "active":
                 raise self.died()
             raise Failure(
@@ -144,8 +157,8 @@ class Gate:
     def drafts(self) -> float:
         """The drafts made so far, summed over engines; 0 when the counter is not there yet."""
         try:
-            with OPENER.open("http://127.0.0.1:{}/metrics".format(self.port), timeout=10) as answer:
+            with OPENER.open(self.url + "/metrics", timeout=10) as answer:
                 lines = answer.read().decode("utf-8", "replace").splitlines()
-        except OSError:
+        except UNANSWERED:
             return 0.0
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((DRAFTS + "{", DRAFTS + " ")))

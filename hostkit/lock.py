@@ -15,7 +15,7 @@ from typing import Iterator
 from hostkit import events
 from hostkit.errors import Failure
 
-PATH = "/run/lock/gpufleet.lock"
+PATH = "/run/gpufleet.lock"  # not in /run/lock, where anybody may put a file first
 WAIT_SECONDS = 900
 
 

@@ -8,7 +8,7 @@ import shutil
 import stat
 from concurrent.futures import ThreadPoolExecutor
 
-from hostkit import events, files
+from hostkit import events, files, state
 from hostkit.errors import Failure
 from hostkit.fetch import fetch_file
 
@@ -17,8 +17,12 @@ CONNECTIONS = 4
 
 
 def run(spec: dict) -> dict:
-    """Put `name`/`revision` in place, from `http` and `files` {relative path: {size, sha256}}, or a local `path`."""
+    """Put `name`/`revision` in place, from `http` and `files` {relative path: {size, sha256}}, or a local `path`.
+
+    + instances: names of those that serve it
+    """
     directory = os.path.join(MODELS, spec["name"], spec["revision"])
+    state.doubt(spec["instances"])
     if spec.get("path"):
         return link_local(spec, directory)
     if files.is_complete(directory):

@@ -36,8 +36,8 @@ def read_instances(roots: Roots) -> dict[str, Any]:
 
 
 def _known(remembered: dict[str, Any]) -> dict[str, Any]:
-    """The release that last passed its gate, and whether something has been changed since without a gate."""
-    return {"gated": remembered.get("gated"), "stale": bool(remembered.get("stale"))}
+    """The release that last passed its gate, its port, and whether something has been changed since without a gate."""
+    return {"gated": remembered.get("gated"), "stale": bool(remembered.get("stale")), "port": remembered.get("port")}
 
 
 def read_stores(roots: Roots) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from urllib.parse import urlsplit
 
-from hostkit import events, files, receive, shell
+from hostkit import events, files, receive, shell, state
 from hostkit.errors import Failure
 
 RUNTIMES = os.path.join(files.ROOT, "runtimes")
@@ -24,16 +24,18 @@ def run(spec: dict) -> dict:
 
     + uv: {version, sha256}; lock: text of the hashed requirements; wheels: [{name, sha256}] sent before
     + index: {pypi, torch}: addresses of package indexes, null for uv's own default
+    + instances: names of those that run on it
     + verify: lines of Python that must run in it; facts: what is written into its mark of completeness
     Returns {"missing": [...]} when wheels have to be sent first, {"path"} when it is complete.
     """
-    wheels = [(wheel, receive.cached(wheel["name"], wheel["sha256"])) for wheel in spec["wheels"]]
-    missing = [wheel for wheel, path in wheels if not os.path.isfile(path)]
-    if missing:
-        return {"missing": missing}
     directory = os.path.join(RUNTIMES, spec["name"])
     if files.is_complete(directory):
         return {"path": directory}
+    wheels = [(wheel, receive.cached(wheel["name"], wheel["sha256"])) for wheel in spec["wheels"]]
+    missing = [wheel for wheel, path in wheels if files.sha256(path) != wheel["sha256"]]
+    if missing:
+        return {"missing": missing}
+    state.doubt(spec["instances"])
     if os.path.exists(directory):
         events.log("an earlier install of {} did not end: beginning it again".format(spec["name"]))
         shutil.rmtree(directory)

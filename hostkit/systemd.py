@@ -5,18 +5,17 @@ from __future__ import annotations
 from hostkit import shell
 from hostkit.errors import Failure
 
-PROPERTIES = ("ActiveState", "SubState", "MainPID", "NRestarts")
+PROPERTIES = ("ActiveState", "SubState", "MainPID")
 
 
 def show(unit: str) -> dict:
-    """{"active", "sub", "pid", "restarts"} of a unit; inactive when systemd knows none."""
+    """{"active", "sub", "pid"} of a unit; inactive when systemd knows none."""
     output = systemctl("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return {
         "active": found.get("ActiveState", "inactive"),
         "sub": found.get("SubState", ""),
         "pid": int(found.get("MainPID") or 0) or None,
-        "restarts": int(found.get("NRestarts") or 0),
     }
 
 

@@ -158,8 +158,10 @@ def _known(entry: str, files: tuple[str, ...]) -> bool:
         keys = HostKeys()
         try:
             keys.load(str(Path(file).expanduser()))
-        except (OSError, SSHException):
+        except OSError:
             continue
+        except (SSHException, ValueError) as error:
+            raise ConfigError([f"{file} cannot be read: {error}; mend or remove that line"]) from None
         if keys.lookup(entry):
             return True
     return False

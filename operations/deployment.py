@@ -80,6 +80,7 @@ def look() -> Deployment | None:
         return None
     found = changes(plan)
     outcome.changes = found.lines()
+    outcome.changed = {change.instance.name for change in found.instances}
     for line in outcome.changes:
         host.log(f"to do: {line}")
     return Deployment(host, plan, found)
@@ -91,6 +92,13 @@ def _whole(name: str, facts: Mapping[str, Any]) -> None:
     if missing:
         said = "; ".join(f"{error['source']}: {error['message']}" for error in facts["errors"])
         raise BoxError(name, f"the probe could not read {', '.join(missing)} ({said})", "look at it on the box")
+    for gpu in facts["gpus"]:
+        if not gpu.get("compute_capability") or not gpu.get("uuid"):
+            raise BoxError(
+                name,
+                f"GPU {gpu['index']} ({gpu.get('bus_id') or 'no address'}) does not answer",
+                "look for Xid in the kernel log; a lost card needs a reboot, or to be reseated",
+            )
 
 
 def _packages(fleet: Fleet) -> set[str]:
@@ -110,8 +118,13 @@ def _overrides(found: Any) -> dict[str, Any]:
 
 def _keep(fleet: Fleet, name: str, facts: Mapping[str, Any]) -> None:
     """Keep the facts beside the inventory, for groups by trait and for plans without a connection."""
-    fleet.facts_folder.mkdir(parents=True, exist_ok=True)
     path = fleet.facts_folder / f"{name}.json"
     aside = path.with_suffix(".part")
-    aside.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    aside.replace(path)
+    try:
+        fleet.facts_folder.mkdir(parents=True, exist_ok=True)
+        aside.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise ConfigError(
+            [f"facts cannot be kept: {error}; make {fleet.facts_folder} writable for this user"]
+        ) from None

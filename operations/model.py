@@ -27,15 +27,18 @@ def in_place(box: Deployment) -> Commands:
     if not box.changes.models:
         box.host.noop("all models are in place")
         return
-    yield from box.command(lambda: for_each(partial(box.call, "model"), map(spec, box.changes.models)))
+    yield from box.command(
+        lambda: for_each(partial(box.call, "model"), (spec(box, model) for model in box.changes.models))
+    )
 
 
-def spec(model: Model) -> dict[str, Any]:
+def spec(box: Deployment, model: Model) -> dict[str, Any]:
     """What the kit's verb `model` needs."""
     source = model.source
     return {
         "name": model.name,
         "revision": model.revision,
+        "instances": [item.name for item in box.plan.instances if item.model.name == model.name],
         "http": source.http,
         "path": source.path,
         "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in source.files.items()},

@@ -19,6 +19,7 @@ from pyinfra.api.host import Host
 from gpufleet.errors import BoxError
 from gpufleet.kit import Kit, build
 
+SILENCE_MS = 60_000
 KIT_FOLDER = "/opt/gpufleet/kit"
 AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
 PASSWORD_VARIABLE = "GPUFLEET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable
@@ -69,6 +70,8 @@ def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
     # The spec comes with the script and not on standard input, where sudo would take it for a second try of a password
     # that is wrong: a few of those lock an account.
     look = f"printf %s {shlex.quote(json.dumps(spec))} | $S python3 {path} probe"
+    # A power cut can leave a file of the right name and no content.
+    whole = f"sha256sum {path} 2>/dev/null | grep -q ^{kit().digest}"
     script = f"""
 if [ "$(id -u)" = 0 ]; then S=; else
   command -v sudo >/dev/null || {{ echo GPUFLEET:NOSUDO; exit 0; }}
@@ -77,7 +80,7 @@ if [ "$(id -u)" = 0 ]; then S=; else
 fi
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo "GPUFLEET:AS:$S"
-if [ -f {path} ]; then {look}; else echo GPUFLEET:NOKIT; fi
+{whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
     answer = "\n".join(_run(host, script, [], None))
     first, _, rest = answer.partition("\n")
@@ -96,7 +99,7 @@ if [ -f {path} ]; then {look}; else echo GPUFLEET:NOKIT; fi
         root_script = f"""
 S=
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
-if [ -f {path} ]; then {look}; else echo GPUFLEET:NOKIT; fi
+{whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
         return "\n".join(_run(host, root_script, [], password))
     return answer
@@ -127,7 +130,8 @@ def _no_sudo(host: Host, said: str) -> BoxError:
 def _push_kit(host: Host) -> None:
     """Send the kit; it is in place only when its hash is right, and older ones go.
 
-    Each deploy writes a file of its own: two at once would write into each other's.
+    Each deploy writes a file of its own: two at once would write into each other's. Kits of other versions stay for a
+    day, since another deploy may be using one.
     """
     path = shlex.quote(_kit_path())
     script = f"""
@@ -135,9 +139,9 @@ umask 022; mkdir -p {KIT_FOLDER} && part=$(mktemp {KIT_FOLDER}/.part-XXXXXX) || 
 trap 'rm -f "$part"' EXIT
 cat > "$part" || exit 1
 [ "$(sha256sum < "$part" | cut -c1-64)" = {kit().digest} ] || {{ echo damaged; exit 1; }}
-for old in {KIT_FOLDER}/gpufleet-kit-*.pyz; do [ "$old" = {path} ] || rm -f "$old"; done
+chmod 644 "$part" && sync "$part" && mv "$part" {path} && sync {KIT_FOLDER}
 find {KIT_FOLDER} -name '.part-*' -mmin +60 -delete
-chmod 644 "$part" && mv "$part" {path}
+find {KIT_FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
 """
     for line in _run(host, script, [kit().data], _become.get(host.name)):
         raise BoxError(host.name, f"the kit could not be put into {KIT_FOLDER}: {line}", AGAIN)
@@ -162,10 +166,8 @@ def _run(host: Host, script: str, stdin: Iterable[bytes], password: str | None) 
     # A login shell that is no POSIX shell still understands this.
     channel = _channel(host)
     try:
-        channel.exec_command(f"LC_ALL=C {command}" if password is None else f"env LC_ALL=C {command}")
-        for block in stdin:
-            channel.sendall(block)
-        channel.shutdown_write()
+        channel.exec_command(f"env LC_ALL=C {command}")
+        _send(channel, stdin)
         yield from (line.decode("utf-8", "replace").rstrip("\n") for line in channel.makefile("rb"))
         said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
         status = channel.recv_exit_status()
@@ -177,6 +179,17 @@ def _run(host: Host, script: str, stdin: Iterable[bytes], password: str | None) 
         raise BoxError(host.name, "the connection broke off while a command was running", AGAIN)
     if status != 0:
         _complain(host, said, password)
+
+
+def _send(channel: Channel, stdin: Iterable[bytes]) -> None:
+    """Send what the command reads. One that has ended before it read all has its reasons, which it tells."""
+    try:
+        for block in stdin:
+            channel.sendall(block)
+        channel.shutdown_write()
+    except OSError:
+        if not channel.get_transport().is_active():
+            raise
 
 
 def _complain(host: Host, said: str, password: str | None) -> None:
@@ -200,6 +213,9 @@ def _channel(host: Host) -> Channel:
     # paramiko never sets it: each command then waits some 40 ms for an acknowledgement.
     if isinstance(transport.sock, socket.socket):
         transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A box that lost its power sends nothing: without this the kernel tries for a quarter of an hour.
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
     if not transport.packetizer._Packetizer__keepalive_interval:
         transport.set_keepalive(15)
     try:

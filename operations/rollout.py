@@ -12,6 +12,8 @@ from gpufleet.render import model_path, runtime_path
 from operations.deployment import Commands, Deployment, for_each
 from operations.session import session
 
+EVERYWHERE = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses at which the box itself answers too
+
 
 @operation()
 def activated(box: Deployment) -> Commands:
@@ -47,7 +49,7 @@ def _activate(box: Deployment, change: InstanceChange) -> None:
 def spec(change: InstanceChange) -> dict[str, Any]:
     """What the kit's verb `activate` needs."""
     instance = change.instance
-    gate = instance.model.gate
+    gate, served, host = instance.model.gate, instance.args["served-model-name"], instance.args["host"]
     return {
         "instance": instance.name,
         "digest": change.release.digest,
@@ -55,7 +57,8 @@ def spec(change: InstanceChange) -> dict[str, Any]:
         "model": model_path(instance),
         "port": instance.port,
         "gate": {
-            "model": instance.args["served-model-name"],
+            "host": "127.0.0.1" if host in EVERYWHERE else host,
+            "model": served[0] if isinstance(served, list) else served,
             "prompt": gate.prompt,
             "max_tokens": gate.max_tokens,
             "expect": gate.expect.model_dump(exclude_none=True),

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 from pyinfra.api.operation import operation
 
@@ -51,6 +52,7 @@ def install(box: Deployment, stack: Stack) -> None:
         "lock": stack.lock_text,
         "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
         "index": {"pypi": mirrors.pypi, "torch": mirrors.torch or stack.torch_index},
+        "instances": [item.name for item in box.plan.instances if item.stack.name == stack.name],
         "verify": stack.verify,
         "env": stack.env,
         "facts": {"stack": stack.name, "runtime": stack.runtime, "wheels": {n: m.sha256 for n, m in wheels.items()}},
@@ -70,7 +72,7 @@ def _wheels(box: Deployment, stack: Stack) -> list[Repacked]:
         return [
             wheel.repack(wheel.fetch(entry, cache()), entry, stack.files / "patches", cache()) for entry in stack.wheels
         ]
-    except (WheelError, PatchError) as error:
+    except (WheelError, PatchError, OSError, BadZipFile) as error:
         raise BoxError(
             box.host.name, f"{stack.name} could not be made: {error}", "mend that on the controller"
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shlex
 import signal
@@ -21,6 +22,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import BaseStateCallback, State
 from pyinfra.context import ctx_config, ctx_state
 from pyinfra_cli.exceptions import CliError
+from pyinfra_cli.util import parse_cli_arg
 
 from gpufleet import inventory
 from gpufleet.errors import (
@@ -35,6 +37,7 @@ from gpufleet.errors import (
     nearest,
 )
 from gpufleet.inventory import SSH_KEYS, Fleet
+from gpufleet.layers import checked
 from gpufleet.report import Outcome, show
 from gpufleet.settings import Settings
 from operations.contact import first_contact, keep_failures_apart
@@ -86,6 +89,7 @@ class Session:
             show(list(self.outcomes.values()), self.dry)
 
 
+logger = logging.getLogger(__name__)
 session = Session()
 _installed: list[bool] = []
 
@@ -138,7 +142,8 @@ def install() -> None:
     ):
         if params.get(option):
             raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)
-    if not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
+    deploys = all(str(name).endswith(".py") for name in params.get("operations") or ())
+    if deploys and not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
         raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)
     signal.signal(signal.SIGINT, _interrupted)
     atexit.register(session.report)
@@ -178,11 +183,13 @@ def _check_data(given: Iterable[str]) -> None:
     unknown = [item.split("=", 1)[0] for item in given if item.split("=", 1)[0] not in known]
     if unknown:
         raise ConfigError(f"--data: unknown key {key!r}{nearest(key, known)}" for key in unknown)
+    values = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in given)}
+    checked({key: value for key, value in values.items() if key in Settings.model_fields}, "--data")
 
 
 def _selected(fleet: Fleet, limit: Iterable[str], exclude: Iterable[str]) -> list[str]:
     """The boxes this run is for. Raises ConfigError when --limit or --exclude leave none, or name nothing."""
-    groups = {**{name: list(fleet.boxes) for name in ("all", "fleet", fleet.inventory.stem)}}
+    groups = {name: list(fleet.boxes) for name in ("fleet", fleet.inventory.stem)}
     for box in fleet.boxes.values():
         for group in box.groups:
             groups.setdefault(group, []).append(box.name)
@@ -239,6 +246,12 @@ def guarded(action: Callable[[], Any]) -> Callable[..., bool]:
         except BoxError as error:
             session.failed(error)
             host.log_styled(str(error), fg="red")
+            return False
+        except Exception as error:  # whatever it is, it is this box's; the others go on
+            cause = f"{type(error).__name__}: {error}"
+            session.failed(BoxError(host.name, cause, "see to what it names on the controller, then deploy again"))
+            host.log_styled(f"{host.name}: {cause}", fg="red")
+            logger.debug("%s", host.name, exc_info=True)
             return False
         return True
 

@@ -98,11 +98,12 @@ def small_lab(name: str, network: int, topologies: Sequence[str]) -> Iterator[Sm
     environment = {
         **os.environ,
         "GPUFLEET_LAB_CACHE": str(settings().cache),
-        "GPUFLEET_LAB_HOME": f"/var/lib/gpufleet-lab-{name}-{os.getpid()}",
+        "GPUFLEET_LAB_HOME": f"/var/lib/gpufleet-lab-test-{name}",
         "GPUFLEET_LAB_BRIDGE": f"gfl{name[:5]}",
         "GPUFLEET_LAB_NETWORK": f"10.213.{network}.0/24",
     }
     lab = SmallLab(environment, settings(environment))
+    lab("down")  # what a killed run of these tests has left
     try:
         options = [word for topology in topologies for word in ("--topology", topology)]
         lab("up", str(len(topologies)), *options)

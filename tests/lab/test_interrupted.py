@@ -102,18 +102,21 @@ def assert_nothing_half_done(lab: SmallLab) -> None:
         assert {line.split()[1]: line.split()[0] for line in said[end:].split("\n") if line} == manifest["files"]
 
 
-@pytest.mark.parametrize(
-    ("point", "strike"),
-    [
-        ("apt-get install g++", kill),
-        ("sending vllm-", interrupt),
-        ("installing uv", power_cut),
-        ("making the virtual environment", kill),
-        ("verifying: import torchvision", power_cut),
-        ("starting gpufleet-lab-tiny", interrupt),
-        ("is starting (", power_cut),
-    ],
-)
+# In this order on one box. Where the controller alone is struck, the box may finish the step by itself: then the next
+# run goes on behind it. The power cuts make sure that each later point is reached.
+STRIKES = [
+    ("apt-get install g++", kill),
+    ("sending vllm-", interrupt),
+    ("installing uv", power_cut),
+    ("making the virtual environment", power_cut),
+    ("verifying: import torchvision", power_cut),
+    ("fetching lab-tiny", power_cut),
+    ("starting gpufleet-lab-tiny", power_cut),
+    ("is starting (", interrupt),
+]
+
+
+@pytest.mark.parametrize(("point", "strike"), STRIKES)
 def test_struck(lab: SmallLab, folder: Path, point: str, strike: Callable[[Run, SmallLab], None]) -> None:
     run = Run(folder)
     try:
@@ -134,6 +137,24 @@ def test_then_it_converges_and_is_quiet(lab: SmallLab, folder: Path) -> None:
     assert lab.sh(BOX, "ls -d /opt/gpufleet/runtimes/* | wc -l") == "1"
     again = deploy(folder)
     assert (again.code, again.state(BOX)) == (0, "serving, nothing to do"), again.output
+
+
+@pytest.mark.parametrize("strike", [kill, power_cut])
+def test_an_upgrade_struck_at_its_start_converges(
+    lab: SmallLab, folder: Path, strike: Callable[[Run, SmallLab], None]
+) -> None:
+    """A new release of an instance that serves already: the old one is there until the new one has passed its gate."""
+    page = folder / "group_data" / "cpu.py"
+    page.parent.mkdir(exist_ok=True)
+    page.write_text(f"serve_args = {{'max-num-seqs': {3 if strike is kill else 4}}}\n")
+    run = Run(folder)
+    run.until("starting gpufleet-lab-tiny")
+    strike(run, lab)
+    assert_nothing_half_done(lab)
+    done = deploy(folder)
+    assert done.code == 0, done.output
+    assert f"max-num-seqs: {3 if strike is kill else 4}" in lab.sh(BOX, f"cat {HOME}/current/serve.yaml")
+    assert deploy(folder).state(BOX) == "serving, nothing to do"
 
 
 def test_after_a_power_cut_the_box_serves_again_by_itself(lab: SmallLab, folder: Path) -> None:

@@ -20,12 +20,12 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    home = Path("/var/lib") / f"gpufleet-lab-test-{os.getpid()}"
+    home = Path("/var/lib/gpufleet-lab-test-life")
     return {
         **os.environ,
         "GPUFLEET_LAB_CACHE": str(settings().cache),
         "GPUFLEET_LAB_HOME": str(home),
-        "GPUFLEET_LAB_BRIDGE": "gflabt",
+        "GPUFLEET_LAB_BRIDGE": "gfllife",
         "GPUFLEET_LAB_NETWORK": "10.213.78.0/24",
     }
 
@@ -33,6 +33,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def where(environment: dict[str, str]) -> Iterator[Settings]:
     given = settings(environment)
+    subprocess.run([sys.executable, "-m", "lab", "down"], cwd=REPOSITORY, env=environment, check=True)
     yield given
     subprocess.run([sys.executable, "-m", "lab", "down"], cwd=REPOSITORY, env=environment, check=False)
 

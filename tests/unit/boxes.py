@@ -39,7 +39,7 @@ class FakeBox:
         monkeypatch.setattr(listeners, "read", lambda roots: {"ports": self.ports})
 
     def _show(self, unit: str) -> dict[str, Any]:
-        return {"active": self.active, "sub": "", "pid": 1, "restarts": 0}
+        return {"active": self.active, "sub": "", "pid": 1}
 
     def _systemctl(self, *arguments: str, allowed: bool = False) -> str:
         self.asked.append(arguments[0])
@@ -47,7 +47,7 @@ class FakeBox:
             self.active = "active" if arguments[0] == "restart" else "inactive"
         return ""
 
-    def _gate(self, unit: str, port: int, wanted: dict[str, Any], began: float) -> dict[str, Any]:
+    def _gate(self, unit: str, port: int, wanted: dict[str, Any], began: float, old: int | None) -> dict[str, Any]:
         digest = self.current("tiny")
         if digest in self.gate_fails:
             raise Failure("the answer is wrong", "look at it")

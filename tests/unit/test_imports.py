@@ -1,0 +1,33 @@
+"""Dependencies point one way: operations → gpufleet; hostkit alone; the core knows neither pyinfra nor paramiko."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.command import REPOSITORY
+
+ALLOWED = {
+    "gpufleet": {"gpufleet", "pydantic", "pydantic_core", "typing_extensions", "yaml", "jinja2", "rich", "click",
+                 "packaging", "unidiff"},
+    "hostkit": {"hostkit", "pynvml"},
+    "operations": {"operations", "gpufleet", "pyinfra", "pyinfra_cli", "paramiko", "gevent", "click"},
+}  # fmt: skip
+
+
+def imported(path: Path) -> set[str]:
+    """The top-level packages a file imports, wherever in it."""
+    nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module}
+    return {name.split(".")[0] for name in names}
+
+
+@pytest.mark.parametrize("package", sorted(ALLOWED))
+def test_a_package_imports_only_what_it_may(package: str) -> None:
+    import sys
+
+    for path in sorted((REPOSITORY / package).rglob("*.py")):
+        assert imported(path) - ALLOWED[package] - set(sys.stdlib_module_names) == set(), path
