@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
+import traceback
 
 from hostkit import events
 from hostkit.errors import Failure
@@ -40,6 +42,11 @@ def main(argv: list | None = None) -> int:
         events.error(
             str(error), "see to what the message names (space, permissions, a missing file), then deploy again"
         )
+        return 1
+    except Exception as error:
+        # Whatever it is, the controller gets it as one line with the place, and not as a traceback.
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        events.error("{!r} in {}, line {}".format(error, os.path.basename(place.filename), place.lineno), "report this")
         return 1
     events.result(result)
     return 0

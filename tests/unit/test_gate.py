@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -120,12 +122,14 @@ def test_a_service_that_dies_is_told_with_its_own_words(
 
 
 def test_an_answer_that_is_no_http_is_no_answer(service: dict[str, Any]) -> None:
-    import socket
-
     listener = socket.create_server(("127.0.0.1", 0))
-    threading.Thread(
-        target=lambda: [listener.accept()[0].sendall(b"nonsense\r\n\r\n") for _ in range(9)], daemon=True
-    ).start()
+
+    def babble() -> None:
+        with suppress(OSError):  # the test is over
+            while True:
+                listener.accept()[0].sendall(b"nonsense\r\n\r\n")
+
+    threading.Thread(target=babble, daemon=True).start()
     wanted = {"host": "127.0.0.1", "model": "m", "prompt": "?", "max_tokens": 4, "expect": {}, "speculative": False}
     with pytest.raises(Failure, match="did not answer"):
         gate.run("x.service", listener.getsockname()[1], {**wanted, "timeout": 0.7}, time.time(), None)
