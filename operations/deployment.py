@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -40,6 +40,13 @@ class Deployment:
     def call(self, verb: str, spec: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         """Run a verb of the kit on the box. Raises BoxError."""
         return remote.call(self.host, verb, spec, **more)
+
+    def each(self, items: Sequence[T], nothing: str, action: Callable[[T], Any]) -> Commands:
+        """`action` on each item in one command; with no item a no-op, which `nothing` gives the reason of."""
+        if items:
+            yield from self.command(lambda: for_each(action, items))
+        else:
+            self.host.noop(nothing)
 
     def command(self, action: Callable[[], Any]) -> Commands:
         """The one command of an operation: `action` on this box, its failure said in one line."""

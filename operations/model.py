@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from pyinfra.api.operation import operation
 
 from gpufleet.models import Model
-from operations.deployment import Commands, Deployment, for_each
+from operations.deployment import Commands, Deployment
 
 
 @operation()
@@ -24,11 +23,8 @@ def in_place(box: Deployment) -> Commands:
 
         model.in_place(name="Models", box=box)
     """
-    if not box.changes.models:
-        box.host.noop("all models are in place")
-        return
-    yield from box.command(
-        lambda: for_each(partial(box.call, "model"), (spec(box, model) for model in box.changes.models))
+    yield from box.each(
+        box.changes.models, "all models are in place", lambda model: box.call("model", spec(box, model))
     )
 
 

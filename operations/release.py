@@ -6,7 +6,7 @@ from functools import partial
 
 from pyinfra.api.operation import operation
 
-from operations.deployment import Commands, Deployment, for_each
+from operations.deployment import Commands, Deployment
 
 
 @operation()
@@ -23,8 +23,5 @@ def staged(box: Deployment) -> Commands:
         release.staged(name="Releases", box=box)
     """
     missing = [change.release for change in box.changes.instances if change.stage]
-    if not missing:
-        box.host.noop("all releases are staged")
-        return
     specs = [{"instance": item.instance, "digest": item.digest, "files": item.files} for item in missing]
-    yield from box.command(lambda: for_each(partial(box.call, "release"), specs))
+    yield from box.each(specs, "all releases are staged", partial(box.call, "release"))

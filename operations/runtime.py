@@ -16,7 +16,7 @@ from gpufleet.errors import BoxError
 from gpufleet.patches import PatchError
 from gpufleet.stacks import Stack
 from gpufleet.wheel import Repacked, WheelError
-from operations.deployment import Commands, Deployment, build_lock, for_each
+from operations.deployment import Commands, Deployment, build_lock
 
 BLOCK = 256 * 1024
 
@@ -34,10 +34,7 @@ def installed(box: Deployment) -> Commands:
 
         runtime.installed(name="Runtimes", box=box)
     """
-    if not box.changes.runtimes:
-        box.host.noop("all runtimes are complete")
-        return
-    yield from box.command(lambda: for_each(partial(install, box), box.changes.runtimes))
+    yield from box.each(box.changes.runtimes, "all runtimes are complete", partial(install, box))
 
 
 def install(box: Deployment, stack: Stack) -> None:
