@@ -39,16 +39,21 @@ class Catalogue(dict[str, E]):
         return self[name]
 
 
+def pages(folder: Path, pattern: str) -> list[Path]:
+    """The files of a folder, without those that editors and file systems hide beside them."""
+    return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".")]
+
+
 def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
     """All entries of `folders`. Raises ConfigError naming each page that is wrong."""
     entries: dict[str, E] = {}
     problems: list[str] = []
-    for page in [page for folder in folders for page in sorted(folder.glob("*.yaml"))]:
+    for page in [page for folder in folders for page in pages(folder, "*.yaml")]:
         where = f"{page.parent.name}/{page.name}"
         try:
             data = yaml.safe_load(page.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            problems.append(f"{where}: is not YAML: {' '.join(str(error).split())}")
+        except (yaml.YAMLError, ValueError, OSError) as error:
+            problems.append(f"{where}: cannot be read: {' '.join(str(error).split())}")
             continue
         if not isinstance(data, dict):
             problems.append(f"{where}: must be a mapping")

@@ -18,6 +18,7 @@ from gpufleet.catalogue import Catalogue
 from gpufleet.errors import WRONG, ConfigError, nearest
 from gpufleet.layers import Layer, checked, load_group_data
 from gpufleet.models import Model
+from gpufleet.patches import PatchError
 from gpufleet.plan import Box
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
@@ -46,6 +47,9 @@ SSH_KEYS = frozenset(
     ]
 )
 NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")
+
+
+_KINDS = {int: "a number", str: "a text"}
 
 
 @dataclass
@@ -139,6 +143,7 @@ def load(
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))
     models = catalogue.load(Model, "model", [*paths.model_folders(root), *model_folders])
     fleet = Fleet(root, source, {}, {}, {}, stacks, models)
+    problems += _incomplete(stacks)
     for item in boxes:
         try:
             _add(fleet, item, shown, by_hand)
@@ -152,7 +157,7 @@ def load(
         fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root)
     except ConfigError as error:
         problems += error.problems
-    problems += _unknown_names(fleet)
+    problems += _unknown_names(fleet) + _same_address(fleet, shown)
     if problems:
         raise ConfigError(problems)
     fleet.facts = _cached_facts(fleet)
@@ -164,7 +169,7 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
     if not isinstance(name, str) or not isinstance(data, Mapping):
         raise ConfigError([f'{shown}: {item!r} is no box; write ("name", {{"ssh_hostname": …, "serve": […]}})'])
     where = f"{shown}: box {name}"
-    if not NAME.match(name):
+    if not NAME.fullmatch(name):
         raise ConfigError([f"{where}: a name is letters, digits, dots and dashes"])
     if name in fleet.boxes:
         raise ConfigError([f"{where} is there twice"])
@@ -173,6 +178,9 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
         known = SSH_KEYS | set(Settings.model_fields)
         raise ConfigError(f"{where}: unknown key {key!r}{nearest(key, known)}" for key in unknown)
     address = {key: value for key, value in data.items() if key in SSH_KEYS}
+    for key, kind in {"ssh_port": int, "ssh_hostname": str, "ssh_user": str, "ssh_key": str}.items():
+        if key in address and not isinstance(address[key], kind):
+            raise ConfigError([f"{where}: {key} is {address[key]!r}; it must be {_KINDS[kind]}"])
     settings = checked({key: value for key, value in data.items() if key not in SSH_KEYS}, where)
     if not address.get("ssh_hostname") and not _resolves(name):
         raise ConfigError([f"{where} has no address: add ssh_hostname, or a Host {name} to your ssh config"])
@@ -219,6 +227,17 @@ def _lists(names: Mapping[str, Any]) -> dict[str, list[str]]:
     return groups
 
 
+def _incomplete(stacks: Catalogue[Stack]) -> list[str]:
+    """Stacks whose lock or patches are not there or not readable."""
+    problems = []
+    for stack in stacks.values():
+        try:
+            stack.runtime  # noqa: B018 - its name is made of all of them
+        except (OSError, ValueError, PatchError) as error:
+            problems.append(f"stacks/{stack.name}.yaml: {error}")
+    return problems
+
+
 def _unknown_names(fleet: Fleet) -> list[str]:
     """Stacks and models that some layer or box names and no catalogue has."""
     problems: list[str] = []
@@ -231,6 +250,18 @@ def _unknown_names(fleet: Fleet) -> list[str]:
             problems += _problems(fleet.stacks, stack, layer.source)
         for entry in entries:
             problems += _problems(fleet.models, entry["model"], layer.source)
+    return problems
+
+
+def _same_address(fleet: Fleet, shown: str) -> list[str]:
+    """Two names for one address: each would retire what the other serves."""
+    seen: dict[tuple[str, int], str] = {}
+    problems = []
+    for name, data in fleet.addresses.items():
+        place = (str(data.get("ssh_hostname") or name), data.get("ssh_port") or 22)
+        if place in seen and not data.get("ssh_config_file"):
+            problems.append(f"{shown}: {seen[place]} and {name} have the same address {place[0]}; keep one of them")
+        seen[place] = name
     return problems
 
 
@@ -248,7 +279,7 @@ def _cached_facts(fleet: Fleet) -> dict[str, Mapping[str, Any]]:
     for name in fleet.boxes:
         try:
             facts = json.loads((fleet.facts_folder / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         with suppress(AttributeError, KeyError, TypeError, ValueError):
             if facts["schema"] == 1 and traits_of(facts):

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from gpufleet.catalogue import pages
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.schema import read
 from gpufleet.settings import Settings
@@ -42,7 +43,7 @@ def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) 
     layers: dict[str, list[Layer]] = {}
     problems: list[str] = []
     known = set(groups) | {"all"}
-    for path in [path for folder in folders for path in sorted(folder.glob("*.py"))]:
+    for path in [path for folder in folders for path in pages(folder, "*.py")]:
         name, shown = path.stem, _shown(path, root)
         if name not in known and not is_trait(name):
             problems.append(f"{shown}: {name!r} is neither a trait nor a group{nearest(name, known | set(EXAMPLES))}")
@@ -51,7 +52,7 @@ def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) 
             values = checked(_run(path), shown)
         except ConfigError as error:
             problems += error.problems
-        except Exception as error:  # an owner's file can raise anything
+        except (Exception, SystemExit) as error:  # an owner's file can raise anything
             problems.append(f"{shown}: {type(error).__name__}: {error}")
         else:
             layers.setdefault(name, []).append(Layer(shown, values))

@@ -15,7 +15,9 @@ from gpufleet.errors import ConfigError, nearest
 # an address is seen in process lists and logs, so it holds no user and no password.
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Url = Annotated[str, StringConstraints(pattern=r"^https?://[^\s'\"`$\\@/]+(/[^\s'\"`$\\]*)?$")]
+Url = Annotated[
+    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$")
+]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
@@ -30,8 +32,12 @@ def _flag(name: str) -> str:
 
 
 def _one_line(value: str) -> str:
-    if any(ord(character) < 32 for character in value):
+    if any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in value):
         raise ValueError("must be one line without control characters")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be text that UTF-8 can hold") from None
     return value
 
 

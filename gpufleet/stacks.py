@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from gpufleet.catalogue import Entry
+from gpufleet.patches import read_series
 from gpufleet.schema import Args, Data, Env, Name, OneLine, Package, Sha256, Url
 from gpufleet.settings import Toolkit
 
@@ -71,6 +72,5 @@ class Stack(Entry):
         digest.update(self.lock_text.encode())
         for wheel in self.wheels:
             if wheel.patches:
-                for patch in sorted((self.files / "patches" / wheel.patches).iterdir()):
-                    digest.update(patch.name.encode() + b"\0" + patch.read_bytes())
+                digest.update(read_series(self.files / "patches" / wheel.patches).digest.encode())
         return f"{self.name}-{digest.hexdigest()[:12]}"

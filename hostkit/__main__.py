@@ -25,6 +25,7 @@ def main(argv: list | None = None) -> int:
         events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(READING + CHANGING))
         return 2
     verb = arguments[0]
+    os.umask(0o022)  # the services' user must be able to read what root puts there, however strict root's own is
     try:
         # One line of JSON; what follows it (the bytes of a file) is left for the verb to read.
         line = "" if sys.stdin.isatty() else sys.stdin.buffer.readline().decode("utf-8")

@@ -51,8 +51,11 @@ def run(spec: dict) -> dict:
             systemd.restart(unit)
         answer = gate.run(unit, spec["port"], spec["gate"], moment, service["pid"] if restart else None)
     except Exception as error:
-        failure = error if isinstance(error, Failure) else Failure(repr(error), "report this: it is a defect")
-        put_back(name, home, unit, digest, known.get("gated"), failure, restart)
+        failure = as_failure(error)
+        try:
+            put_back(name, home, unit, digest, known.get("gated"), failure, restart)
+        except Exception as second:
+            failure.remedy += "; putting back failed, too: {}".format(second)
         for other in leaving:
             systemd.restart(other)
             failure.remedy += "; {} runs again".format(other)
@@ -74,11 +77,19 @@ def check_whole(runtime: str, model: str) -> None:
             raise Failure("{} is not complete".format(path), "deploy again; it is installed before the switch")
 
 
+def as_failure(error: Exception) -> Failure:
+    if isinstance(error, Failure):
+        return error
+    remedy = "see to what it names (space, permissions)" if isinstance(error, OSError) else "report this"
+    return Failure(str(error) or repr(error), remedy)
+
+
 def is_foreign(home: str, unit: str) -> bool:
-    """Whether another unit stands where ours should: what runs under the name may not be ours either."""
-    path = os.path.join(files.UNITS, unit)
-    ours = os.path.islink(path) and os.readlink(path) == os.path.join(home, "current", unit)
-    return os.path.lexists(path) and not ours
+    """Whether a unit of another making stands where ours should: what runs under the name may not be ours either."""
+    found = files.sha256(os.path.join(files.UNITS, unit))
+    releases = os.path.join(home, "releases")
+    ours = [files.sha256(os.path.join(releases, digest, unit)) for digest in os.listdir(releases)]
+    return found is not None and found not in ours
 
 
 def current(home: str) -> "str | None":
@@ -90,9 +101,11 @@ def current(home: str) -> "str | None":
 
 
 def switch(home: str, target: str, unit: str) -> None:
-    """Both symlinks; systemd is told when one of them changed, or when the unit is not enabled."""
+    """The link and the unit. The unit is a file: where /opt is a file system of its own, a link into it leads nowhere
+    at the moment when systemd reads units at boot."""
     files.link(target, os.path.join(home, "current"))
-    files.link(os.path.join(home, "current", unit), os.path.join(files.UNITS, unit))
+    with open(os.path.join(home, target, unit), "rb") as handle:
+        files.write(os.path.join(files.UNITS, unit), handle.read())
     # Always: a unit file that was edited and put right again is another file to systemd, too.
     systemd.reload()
     systemd.enable(unit)
@@ -102,7 +115,6 @@ def put_back(
     name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, restart: bool
 ) -> None:
     """Return to the last release that passed its gate; a service that never passed one is stopped."""
-    state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause)
     if gated == digest or not restart:
         # What serves is what served before, or this very release: there is nothing better to go back to.
         state.update(name, stale=True)
@@ -111,11 +123,12 @@ def put_back(
         events.log("putting release {} back".format(gated))
         switch(home, os.path.join("releases", gated), unit)
         systemd.restart(unit)
-        state.update(name, stale=False)
-        state.journal("put-back", instance=name, digest=gated)
         failure.remedy += "; release {} serves again".format(gated)
+        state.update(name, stale=False)
     else:
         retire.leave(name)
+    # The books come last: on a full disk they fail, and what serves matters more.
+    state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause, back=current(home))
 
 
 def refuse_foreign_listener(port: int, units: list) -> None:

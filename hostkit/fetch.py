@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import time
 import urllib.error
@@ -12,6 +13,7 @@ from hostkit import files
 from hostkit.errors import Failure
 
 TRIES = 5
+UNFETCHED = (OSError, http.client.HTTPException, ValueError)  # no answer, no HTTP, no address
 TIMEOUT_SECONDS = 60
 
 
@@ -20,7 +22,7 @@ def fetch_bytes(url: str, limit: int) -> bytes:
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:
             data = bytes(answer.read(limit + 1))
-    except (OSError, ValueError) as error:
+    except UNFETCHED as error:
         raise Failure("cannot fetch {}: {}".format(url, error), "check the box's network and the mirrors setting")
     if len(data) > limit:
         raise Failure("{} is larger than {} bytes".format(url, limit), "check the mirrors setting")
@@ -50,8 +52,8 @@ def fetch_file(
             elif 400 <= error.code < 500:
                 raise Failure("{} answers {}".format(url, error.code), "check the model's or mirror's address")
             reason = str(error)
-        except OSError as error:
-            reason = str(error)
+        except UNFETCHED as error:
+            reason = str(error) or repr(error)
         time.sleep(min(2**attempt, 10))
     else:
         raise Failure("cannot fetch {}: {}".format(url, reason), "check the box's network; the part so far is kept")

@@ -8,6 +8,8 @@ import os
 import tempfile
 from typing import Optional
 
+from hostkit.errors import Failure
+
 ROOT = "/opt/gpufleet"
 STATE = "/var/lib/gpufleet"
 UNITS = "/etc/systemd/system"
@@ -53,6 +55,8 @@ def link(target: str, path: str) -> bool:
     """Make `path` a symlink to `target`, atomically. True when something changed."""
     if os.path.islink(path) and os.readlink(path) == target:
         return False
+    if os.path.isdir(path) and not os.path.islink(path):
+        raise Failure("{} is a directory where a link should be".format(path), "move it away, then deploy again")
     directory = os.path.dirname(path)
     os.makedirs(directory, exist_ok=True)
     temporary = os.path.join(directory, ".gpufleet-link-{}".format(os.getpid()))

@@ -14,6 +14,7 @@ from hostkit.fetch import fetch_file
 
 MODELS = os.path.join(files.ROOT, "models")
 CONNECTIONS = 4
+PRIVATE = ("/tmp/", "/var/tmp/")  # the unit's PrivateTmp hides the box's
 
 
 def run(spec: dict) -> dict:
@@ -61,6 +62,11 @@ def set_aside(directory: str, aside: str) -> None:
 def link_local(spec: dict, directory: str) -> dict:
     """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
     source = spec["path"]
+    real = os.path.realpath(source)
+    if real.startswith(PRIVATE):
+        raise Failure("{} is in a directory that services have their own of".format(source), "move the model")
+    if real != source and real.startswith(("/home/", "/root/", "/run/user/")):
+        raise Failure("{} lies in {}".format(source, real), "give that path in the model's page")
     for relative in ["config.json"] + shards(source):
         check_readable(os.path.join(source, relative))
     if os.path.isdir(directory) and not os.path.islink(directory):
@@ -76,7 +82,7 @@ def shards(source: str) -> list:
             return sorted(set(json.load(handle)["weight_map"].values()))
     except FileNotFoundError:
         pass
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Failure("{}/model.safetensors.index.json cannot be read: {!r}".format(source, error), "fetch it again")
     found = (
         sorted(name for name in os.listdir(source) if name.endswith(".safetensors")) if os.path.isdir(source) else []

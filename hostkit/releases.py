@@ -24,7 +24,7 @@ def unit_name(instance: str) -> str:
 def instance_names(roots: Roots) -> list[str]:
     """Those with a directory, and those of which only a unit is left."""
     names = set(_visible(roots, HOME + "/instances"))
-    units = (re.fullmatch(r"gpufleet-(.+)\.service", name) for name in roots.names(UNITS))
+    units = (re.fullmatch(r"gpufleet-([A-Za-z0-9][A-Za-z0-9._-]*)\.service", name) for name in roots.names(UNITS))
     return sorted(names.union(unit.group(1) for unit in units if unit))
 
 
@@ -37,7 +37,12 @@ def read_instances(roots: Roots) -> dict[str, Any]:
 
 def _known(remembered: dict[str, Any]) -> dict[str, Any]:
     """The release that last passed its gate, its port, and whether something has been changed since without a gate."""
-    return {"gated": remembered.get("gated"), "stale": bool(remembered.get("stale")), "port": remembered.get("port")}
+    port = remembered.get("port")
+    return {
+        "gated": remembered.get("gated"),
+        "stale": bool(remembered.get("stale")),
+        "port": port if isinstance(port, int) else None,
+    }
 
 
 def read_stores(roots: Roots) -> dict[str, Any]:
@@ -102,11 +107,11 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
                 yield path + ": missing"
             elif hashlib.sha256(content).hexdigest() != sha256:
                 yield path + ": modified"
-    link = f"{UNITS}/{unit_name(name)}"
-    if not os.path.lexists(roots.path(link)):
-        yield link + ": missing"
-    elif _target(roots.path(link)) != f"{home}/current/{unit_name(name)}":
-        yield link + ": modified"
+    unit = f"{UNITS}/{unit_name(name)}"
+    if not os.path.lexists(roots.path(unit)):
+        yield unit + ": missing"
+    elif os.path.islink(roots.path(unit)) or _bytes(roots.path(unit)) != _bytes(os.path.join(release, unit_name(name))):
+        yield unit + ": modified"
 
 
 def _bytes(path: str) -> bytes | None:
@@ -114,11 +119,4 @@ def _bytes(path: str) -> bytes | None:
         with open(path, "rb") as file:
             return file.read()
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return None
-
-
-def _target(link: str) -> str | None:
-    try:
-        return os.readlink(link)
-    except OSError:  # a plain file where the link should be
         return None

@@ -22,7 +22,8 @@ def load(path: Optional[str] = None) -> dict:
         with open(path or STATE, encoding="utf-8") as handle:
             loaded = json.load(handle)
         if isinstance(loaded, dict) and isinstance(loaded.get("instances"), dict):
-            return loaded
+            known = {name: item for name, item in loaded["instances"].items() if isinstance(item, dict)}
+            return {"schema": 1, "instances": known}
     except (OSError, ValueError):
         pass
     return {"schema": 1, "instances": {}}

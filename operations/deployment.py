@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyinfra
@@ -72,20 +74,18 @@ def look() -> Deployment | None:
             fleet.boxes[host.name], facts, fleet.layers, fleet.stacks, fleet.models, _overrides(host.inventory)
         )
         findings = check(plan)
-    except BoxError as error:
-        session.failed(error)
-        host.log_styled(str(error), fg="red")
-        host.state.fail_hosts({host.state.inventory.get_host(host.name)})
-        return None
+        found = changes(plan)
     except ConfigError as error:
         raise Stop(str(error), WRONG) from None
+    except Exception as error:  # whatever it is, it is this box's; the others go on
+        _out(host, error)
+        return None
     outcome.plan, outcome.findings = plan, findings
     for finding in findings:
         color = {"error": "red", "warning": "yellow"}.get(finding.level)
         host.log_styled(f"{finding.level} {finding.code}: {finding.message}. Remedy: {finding.remedy}", fg=color)
     if outcome.refused:
         return None
-    found = changes(plan)
     outcome.changes = found.lines()
     outcome.changed = {change.instance.name for change in found.instances}
     for line in outcome.changes:
@@ -93,9 +93,23 @@ def look() -> Deployment | None:
     return Deployment(host, plan, found)
 
 
+def _out(host: Host, error: Exception) -> None:
+    """Leave a box out of the rest of the run."""
+    if not isinstance(error, BoxError):
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        error = BoxError(host.name, cause, "report this; the box is untouched")
+    session.failed(error)
+    host.log_styled(str(error), fg="red")
+    host.state.fail_hosts({host.state.inventory.get_host(host.name)})
+
+
 def _whole(name: str, facts: Mapping[str, Any]) -> None:
     """Raises BoxError when a source failed that nothing can be decided without."""
+    # Without these nothing can be decided; an empty answer of `instances` is taken as one only when it did not fail.
+    failed = {error["source"] for error in facts["errors"]}
     missing = [source for source in ("os", "python", "disks") if not facts.get(source)]
+    missing += [source for source in ("instances", "services", "stores") if source in failed]
     if missing:
         said = "; ".join(f"{error['source']}: {error['message']}" for error in facts["errors"])
         raise BoxError(name, f"the probe could not read {', '.join(missing)} ({said})", "look at it on the box")

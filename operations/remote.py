@@ -82,7 +82,7 @@ command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo "GPUFLEET:AS:$S"
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-    answer = "\n".join(_run(host, script, [], None))
+    answer = _from_mark("\n".join(_run(host, script, [], None)))
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
         _become[host.name] = "" if first != "GPUFLEET:AS:" else None
@@ -99,10 +99,17 @@ echo "GPUFLEET:AS:$S"
         root_script = f"""
 S=
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
+echo GPUFLEET:AS:
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-        return "\n".join(_run(host, root_script, [], password))
+        answer = _from_mark("\n".join(_run(host, root_script, [], password)))
+        return answer.removeprefix("GPUFLEET:AS:\n")
     return answer
+
+
+def _from_mark(answer: str) -> str:
+    """Without what a login shell's start-up files printed before."""
+    return answer[max(answer.find("GPUFLEET:"), 0) :]
 
 
 def _explain(host: Host, answer: str) -> BoxError:
@@ -232,6 +239,8 @@ def _result(host: Host, lines: Iterable[str], log: Callable[[str], None]) -> dic
             try:
                 event = json.loads(line)
             except ValueError:
+                event = None
+            if not isinstance(event, dict) or "event" not in event:
                 stray.append(line)
                 continue
             if event.get("event") == "log":

@@ -81,7 +81,8 @@ def volta_driver(plan: BoxPlan) -> Said:
     """R580 is the last driver branch with Volta; with a newer one the cards vanish at the next boot."""
     driver = plan.facts.get("driver")
     volta = [gpu for gpu in plan.facts.get("gpus") or [] if tuple(gpu["compute_capability"]) == (7, 0)]
-    if volta and driver and int(str(driver["version"]).split(".")[0]) > 580:
+    branch = str((driver or {}).get("version") or "").split(".")[0]
+    if volta and driver and branch.isdigit() and int(branch) > 580:
         yield f"driver {driver['version']} does not support {volta[0]['name']}", "go back to branch 580 and pin it"
 
 

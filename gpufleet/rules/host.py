@@ -78,7 +78,7 @@ def port_taken(plan: BoxPlan) -> Said:
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
-                f"stop it, or set another `port` for {instance.name}",
+                f"stop it, or set another `port` for {instance.name} (in two deploys, when two change places)",
             )
 
 

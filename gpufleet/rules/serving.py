@@ -34,7 +34,7 @@ def contradicting_switch(plan: BoxPlan) -> Said:
     """`x: true` beside `no-x: true`: which one wins depends on the order of lines."""
     for instance in plan.instances:
         for flag, value in instance.args.items():
-            if value is True and instance.args.get(f"no-{flag}") is True:
+            if isinstance(value, bool) and instance.args.get(f"no-{flag}") is value:
                 yield f"{instance.name} has both {flag} and no-{flag}", f"write `{flag}: false` instead of no-{flag}"
 
 

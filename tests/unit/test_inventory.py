@@ -84,3 +84,43 @@ def test_damaged_facts_count_as_none(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "turing-1.json").write_text('{"schema": 1, "gp')
     assert list(fleet(tmp_path, GOOD).groups()) == ["fleet"]
+
+
+@pytest.mark.parametrize(
+    ("second", "says"),
+    [
+        (("b", {"ssh_hostname": "192.0.2.1"}), "have the same address 192.0.2.1"),
+        (("b", {"ssh_hostname": "192.0.2.2", "ssh_port": "22x"}), "ssh_port is '22x'; it must be a number"),
+        (("b\n", {"ssh_hostname": "192.0.2.2"}), "a name is letters"),
+        (("b", {"ssh_hostname": "192.0.2.2", "mirrors": {"pypi": "https://me:secret@x/"}}), "mirrors.pypi"),
+        (("b", {"ssh_hostname": "192.0.2.2", "serve_env": {"A": "x\udcff"}}), "UTF-8"),
+    ],
+)
+def test_what_would_make_boxes_fight_or_leak_is_refused(tmp_path: Path, second: object, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fleet(tmp_path, GOOD, second)
+    assert says in str(caught.value)
+
+
+def test_what_editors_leave_beside_pages_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "files" / "models").mkdir(parents=True)
+    (tmp_path / "files" / "models" / ".#x.yaml").symlink_to("nowhere")
+    (tmp_path / "group_data").mkdir()
+    (tmp_path / "group_data" / ".#all.py").symlink_to("nowhere")
+    assert fleet(tmp_path, GOOD).boxes
+
+
+def test_a_group_data_file_that_exits_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"group_data/all.py: SystemExit"):
+        fleet(tmp_path, GOOD, group_data__all="import sys\nsys.exit(0)\n")
+
+
+def test_a_stack_without_its_lock_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "files" / "stacks"
+    folder.mkdir(parents=True)
+    (folder / "mine.yaml").write_text(
+        "{schema: 1, name: mine, title: x, engine: vllm, python: ['3.11'], arch: [cpu], lock: gone.txt, "
+        f"uv: {{version: '1', sha256: '{'0' * 64}'}}}}"
+    )
+    with pytest.raises(ConfigError, match=r"stacks/mine.yaml: .*gone.txt"):
+        fleet(tmp_path, GOOD)

@@ -38,7 +38,7 @@ class Box:
         self.current.symlink_to(f"releases/{self.digest}")
         self.unit = base / "etc/systemd/system" / UNIT
         self.unit.parent.mkdir(parents=True)
-        self.unit.symlink_to(f"/opt/gpufleet/instances/qwen/current/{UNIT}")
+        self.unit.write_text("[Service]\nExecStart=/x\n")
 
     def read(self) -> dict[str, object]:
         instance: dict[str, object] = releases.read_instances(self.roots)["instances"]["qwen"]
@@ -65,7 +65,8 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
 def test_files_changed_and_lost(box: Box) -> None:
     (box.release / "env/qwen.env").write_text("A=2\n")
     (box.release / UNIT).unlink()
-    assert box.read()["drift"] == ["env/qwen.env: modified", f"{UNIT}: missing"]
+    unit = f"/etc/systemd/system/{UNIT}"
+    assert box.read()["drift"] == ["env/qwen.env: modified", f"{UNIT}: missing", f"{unit}: modified"]
 
 
 def test_a_manifest_that_is_not_the_one_the_release_is_named_by(box: Box) -> None:

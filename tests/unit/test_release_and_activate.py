@@ -91,7 +91,7 @@ def test_a_failed_gate_puts_the_previous_release_back(box: FakeBox) -> None:
     assert f"release {good} serves again" in caught.value.remedy
     assert (box.current("tiny"), box.active, state.instance("tiny")["gated"]) == (good, "active", good)
     events = [json.loads(line)["event"] for line in (box.root / "state/journal.jsonl").read_text().splitlines()]
-    assert events == ["activated", "gate-failed", "put-back"]
+    assert events == ["activated", "gate-failed"]
 
 
 def test_a_failed_gate_without_a_previous_release_leaves_nothing_current(box: FakeBox) -> None:
@@ -132,11 +132,29 @@ def test_whatever_goes_wrong_in_a_switch_is_put_back(box: FakeBox, monkeypatch: 
 def test_a_unit_of_another_making_is_replaced_and_restarted(box: FakeBox) -> None:
     digest, _ = stage()
     start(box, digest)
-    link = box.root / "units/gpufleet-tiny.service"
-    link.unlink()
-    link.write_text("[Service]\n")
+    unit = box.root / "units/gpufleet-tiny.service"
+    unit.write_text("[Service]\n")
     assert start(box, digest)["restarted"]
-    assert link.is_symlink()
+    assert unit.read_text() == "[Unit]\n"
+
+
+def test_a_full_disk_keeps_nobody_from_putting_back(box: FakeBox, monkeypatch: pytest.MonkeyPatch) -> None:
+    good, _ = stage("a: 1\n")
+    start(box, good)
+    bad, _ = stage("a: 2\n")
+    box.gate_fails.add(bad)
+    update = state.update
+
+    def full(name: str, **fields: Any) -> None:
+        if box.current("tiny") == good and fields == {"stale": False}:
+            raise OSError(28, "No space left on device")
+        update(name, **fields)
+
+    monkeypatch.setattr(state, "update", full)
+    with pytest.raises(Failure, match="the answer is wrong") as caught:
+        start(box, bad)
+    assert (box.current("tiny"), box.active) == (good, "active")
+    assert "No space left" in caught.value.remedy
 
 
 def test_what_is_put_there_anew_makes_its_instances_start_again(box: FakeBox) -> None:
@@ -168,7 +186,7 @@ def test_an_instance_that_leaves_goes_when_its_successor_serves(box: FakeBox) ->
     digest, _ = stage()
     (box.root / "instances/old").mkdir(parents=True)
     (box.root / "instances/old/current").symlink_to("releases/x")
-    (box.root / "units/gpufleet-old.service").symlink_to("x")
+    (box.root / "units/gpufleet-old.service").write_text("[Unit]\n")
     box.ports = {"8000": {"pid": 5, "command": "vllm", "unit": "gpufleet-old.service"}}
     box.gate_fails.add(digest)
     with pytest.raises(Failure) as caught:
@@ -178,7 +196,7 @@ def test_an_instance_that_leaves_goes_when_its_successor_serves(box: FakeBox) ->
     box.gate_fails.clear()
     start(box, digest, ["old"])
     assert not (box.root / "instances/old/current").is_symlink()
-    assert not (box.root / "units/gpufleet-old.service").is_symlink()
+    assert not (box.root / "units/gpufleet-old.service").exists()
 
 
 def test_old_releases_go_and_the_last_ones_stay(box: FakeBox) -> None:
