@@ -1,11 +1,10 @@
-"""Running other programs: no shell, output followed live where it is worth it, the last lines kept for the error."""
+"""Running other programs: no shell, both streams kept, the last lines for the error."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections import deque
-from typing import Callable, Optional, Sequence
+from typing import Optional, Sequence
 
 from hostkit.errors import Failure
 
@@ -30,12 +29,10 @@ class Ended(Exception):
 def run(
     arguments: Sequence[str],
     env: Optional[dict] = None,
-    follow: Optional[Callable[[str], None]] = None,
     timeout: Optional[float] = None,
 ) -> str:
     """Run a program and return its output (both streams).
 
-    + follow: called with each line as it comes
     + timeout: seconds after which the program is killed
     Raises Ended when its status is not 0, Failure when it cannot be started or takes too long.
     """
@@ -53,18 +50,8 @@ def run(
             "{} is not installed".format(arguments[0]),
             "install the package that has {}, then deploy again".format(os.path.basename(arguments[0])),
         )
-    lines: deque = deque(maxlen=2000)
     try:
-        if follow is None:
-            output, _ = process.communicate(timeout=timeout)
-            lines.extend(output.decode("utf-8", "replace").splitlines())
-        else:
-            assert process.stdout is not None
-            for raw in process.stdout:
-                line = raw.decode("utf-8", "replace").rstrip()
-                lines.append(line)
-                follow(line)
-            process.wait(timeout=timeout)
+        output, _ = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -72,7 +59,7 @@ def run(
             "{} did not end within {:.0f} s".format(os.path.basename(arguments[0]), timeout or 0),
             "look at what it waits for on the box, then deploy again",
         )
-    text = "\n".join(lines)
+    text = "\n".join(output.decode("utf-8", "replace").splitlines())
     if process.returncode != 0:
         raise Ended(arguments, process.returncode, text)
     return text
