@@ -48,6 +48,8 @@ def test_a_wrong_configuration(tmp_path: Path, pages: dict[str, str], says: list
     ("options", "says"),
     [
         (["--limit", "sm99"], "--limit 'sm99' names no box and no group"),
+        (["--limit", ""], "--limit '' names no box and no group"),
+        (["--limit", "all"], "--limit 'all' names no box and no group"),
         (["--limit", "bx-1"], "did you mean 'box-1'?"),
         (["--limit", "box-1", "--exclude", "box-1"], "leave no box"),
         (["--serial"], "--serial is not for fleets"),
