@@ -23,7 +23,9 @@ class Outcome:
     changes: list[str] = field(default_factory=list)
     changed: set[str] = field(default_factory=set)  # names of instances
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
+    leaving: list[str] = field(default_factory=list)  # names of instances
     failure: str = ""
+    interrupted: bool = False
 
     @property
     def refused(self) -> bool:
@@ -52,9 +54,11 @@ def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:
     if plan is None:
         return [(outcome.box, "", "", "", "", "failed")]
     traits = " ".join(plan.traits)
+    left = "failed" if outcome.failure else "would be retired" if dry else "retired"
+    leaving = [("", "", name, "", "", left) for name in outcome.leaving]
     if not plan.instances:
-        return [(outcome.box, traits, "", "", "", _state(outcome, dry, None))]
-    return [
+        return [(outcome.box, traits, "", "", "", _state(outcome, dry, None)), *leaving]
+    served = [
         (
             outcome.box if index == 0 else "",
             traits if index == 0 else "",
@@ -65,6 +69,7 @@ def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:
         )
         for index, instance in enumerate(plan.instances)
     ]
+    return [*served, *leaving]
 
 
 def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
@@ -75,6 +80,8 @@ def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
     gate = outcome.gates.get(instance.name) if instance else None
     if gate:
         return f"serving, {'restarted' if gate['restarted'] else 'not restarted'}, gated in {gate['seconds']} s"
+    if outcome.interrupted and outcome.changes:
+        return "interrupted"
     if instance.name in outcome.changed if instance else outcome.changes:
         return "would change" if dry else "changed"
     return "serving, nothing to do" if instance else "nothing to do"

@@ -6,7 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-PATTERN = re.compile(r"^(cpu|sm\d{2,3}|nvlink|pcie|nv\d+|gpus\d+|sm\d{2,3}_(nvlink|pcie))$")
+# Architectures that CUDA 12 and 13 compile for (`nvcc --list-gpu-arch` of 12.9 and 13.0).
+ARCH = r"sm(50|52|53|60|61|62|70|72|75|80|86|87|88|89|90|100|101|103|110|120|121)"
+PATTERN = re.compile(rf"^(cpu|nvlink|pcie|nv\d+|gpus\d+|{ARCH}(_(nvlink|pcie))?)$")
 
 
 def arch(gpu: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def run(spec: dict) -> dict:
     except Exception as error:
         failure = as_failure(error)
         try:
-            put_back(name, home, unit, digest, known.get("gated"), failure, restart)
+            put_back(name, home, unit, digest, known.get("gated"), failure, restart, spec)
         except Exception as second:
             failure.remedy += "; putting back failed, too: {}".format(second)
         for other in leaving:
@@ -112,7 +112,7 @@ def switch(home: str, target: str, unit: str) -> None:
 
 
 def put_back(
-    name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, restart: bool
+    name: str, home: str, unit: str, digest: str, gated: "str | None", failure: Failure, restart: bool, spec: dict
 ) -> None:
     """Return to the last release that passed its gate; a service that never passed one is stopped."""
     if gated == digest or not restart:
@@ -122,9 +122,15 @@ def put_back(
     elif gated and os.path.isdir(os.path.join(home, "releases", gated)):
         events.log("putting release {} back".format(gated))
         switch(home, os.path.join("releases", gated), unit)
+        before, moment = systemd.show(unit)["pid"], time.time()
         systemd.restart(unit)
-        failure.remedy += "; release {} serves again".format(gated)
-        state.update(name, stale=False)
+        port = state.instance(name).get("port") or spec["port"]
+        try:
+            gate.wait(unit, port, spec["gate"], moment, before)
+            failure.remedy += "; release {} serves again".format(gated)
+            state.update(name, stale=False)
+        except Failure as second:
+            failure.remedy += "; release {} was put back and does not answer: {}".format(gated, second.cause)
     else:
         retire.leave(name)
     # The books come last: on a full disk they fail, and what serves matters more.

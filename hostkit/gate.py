@@ -29,6 +29,8 @@ HINTS = [
     (r"unrecognized arguments: (.*)", "take that flag out of serve_args: this engine does not know it"),
 ]  # fmt: skip
 # No proxy: the instance is on this very box.
+# What a process says of another one's failure, which has its own line before it.
+EMPTY_WORDS = r"See root cause above|Failed core proc|Engine core initialization failed"
 UNANSWERED = (OSError, http.client.HTTPException, ValueError)
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -44,6 +46,11 @@ def run(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) ->
     Returns {"completion", "drafts"}. Raises Failure naming what the log gives as the reason.
     """
     return Gate(unit, port, wanted, began, old).run()
+
+
+def wait(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> None:
+    """Wait until the instance answers, and prove nothing more: of a release whose own question is not known here."""
+    Gate(unit, port, wanted, began, old).wait_healthy()
 
 
 class Gate:
@@ -109,7 +116,8 @@ class Gate:
 
     def died(self) -> Failure:
         lines = systemd.log_since(self.unit, self.began)
-        said = [line for line in lines if re.search(r"\w*(Error|error|Exception)\b.*:|\berror:", line)] or lines[-1:]
+        telling = [line for line in lines if not re.search(EMPTY_WORDS, line)]
+        said = [line for line in telling if re.search(r"\w*(Error|error|Exception)\b.*:|\berror:", line)] or lines[-1:]
         reason = said[-1].strip()[-300:] if said else "it wrote nothing to the journal"
         return Failure("{} did not stay up: {}".format(self.unit, reason), self.remedy(lines))
 

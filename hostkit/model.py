@@ -39,7 +39,7 @@ def run(spec: dict) -> dict:
         relative, entry = item
         url = spec["http"].rstrip("/") + "/" + relative
         fetch_file(url, os.path.join(aside, relative), entry["sha256"], entry["size"])
-        events.log("{} is there".format(relative))
+        events.log("fetched {}".format(relative))
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         list(pool.map(one, sorted(wanted.items())))
@@ -62,6 +62,8 @@ def set_aside(directory: str, aside: str) -> None:
 def link_local(spec: dict, directory: str) -> dict:
     """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
     source = spec["path"]
+    if not os.path.isdir(source):
+        raise Failure("there is no directory {}".format(source), "put the model there, or correct its path")
     real = os.path.realpath(source)
     if real.startswith(PRIVATE):
         raise Failure("{} is in a directory that services have their own of".format(source), "move the model")

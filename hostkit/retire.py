@@ -23,4 +23,5 @@ def leave(name: str) -> None:
     files.with_suppressed_unlink(os.path.join(release.INSTANCES, name, "current"))
     files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
     systemd.reload()
+    systemd.forget(unit)
     state.update(name, gated=None, stale=False)

@@ -21,13 +21,18 @@ def show(unit: str) -> dict:
 
 def restart(unit: str) -> None:
     # Without waiting: the gate follows the start and can tell more than systemctl's exit status.
-    systemctl("reset-failed", unit, allowed=True)
+    forget(unit)
     systemctl("restart", "--no-block", unit)
 
 
 def stop(unit: str) -> None:
     """Stop a unit; one that systemd does not know is stopped already."""
     systemctl("stop", unit, allowed=show(unit)["active"] == "inactive")
+
+
+def forget(unit: str) -> None:
+    """Drop what systemd remembers of a unit's last failure."""
+    systemctl("reset-failed", unit, allowed=True)
 
 
 def enable(unit: str) -> None:

@@ -1,11 +1,17 @@
 """The local lab (`make lab`): real boxes on this machine, which get everything from it and nothing from outside."""
 
+import sys
 from pathlib import Path
 
 from gpufleet.inventory import by_traits
 from lab import state
+from lab.errors import LabError
 
-_lab = state.load()
+try:
+    _lab = state.load()
+except LabError as error:
+    print("gpufleet:", " ".join(str(error).split()), file=sys.stderr)
+    raise SystemExit(2) from None
 _mirrors = {
     "pypi": _lab.urls["pypi"],
     "torch": _lab.urls["pypi"],

@@ -76,7 +76,7 @@ def first_contact(
                 f"{line}: this host key is not known. Run this once in a terminal and compare it, or log in by ssh once"
                 for line in lines
             )
-        ask = input
+        ask = _ask_terminal
     print("Host keys that are not known yet:", *lines, sep="\n    ", file=sys.stderr)
     if ask(
         f"Compare them with the boxes' own. Trust {'it' if len(found) == 1 else 'all of them'} from now on? [y/N] "
@@ -85,6 +85,14 @@ def first_contact(
     for item in found:
         remember(item)
     return found
+
+
+def _ask_terminal(question: str) -> str:
+    """The answer; an end of input (Ctrl-D) is a no."""
+    try:
+        return input(question)
+    except EOFError:
+        return ""
 
 
 def remember(item: Unknown) -> None:

@@ -87,6 +87,7 @@ def look() -> Deployment | None:
     if outcome.refused:
         return None
     outcome.changes = found.lines()
+    outcome.leaving = found.leaving
     outcome.changed = {change.instance.name for change in found.instances}
     for line in outcome.changes:
         host.log(f"to do: {line}")

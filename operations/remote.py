@@ -264,6 +264,9 @@ def _password(host: Host) -> str | None:
         return str(given)
     with _prompt_lock:
         if not _prompted:
-            asked = getpass.getpass("sudo password (for all boxes that ask): ") if sys.stdin.isatty() else None
+            try:
+                asked = getpass.getpass("sudo password (for all boxes that ask): ") if sys.stdin.isatty() else None
+            except EOFError:
+                asked = None
             _prompted.append(asked)
         return _prompted[0] or None

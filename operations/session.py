@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -142,6 +143,9 @@ def install() -> None:
     ):
         if params.get(option):
             raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)
+    wanted = str(params.get("inventory") or "")
+    if wanted.endswith(".py") and not Path(wanted).is_file():
+        raise Stop(f"there is no inventory {wanted}: give the path of a file such as inventory/home.py", WRONG)
     deploys = all(str(name).endswith(".py") for name in params.get("operations") or ())
     if deploys and not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
         raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)
@@ -231,6 +235,8 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
             client = getattr(host.connector, "client", None)
             if client:
                 client.close()
+    for outcome in session.outcomes.values():
+        outcome.interrupted = True
     session.report()
     sys.stderr.flush()
     sys.stdout.flush()

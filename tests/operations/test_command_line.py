@@ -64,6 +64,11 @@ def test_a_wrong_call(tmp_path: Path, options: list[str], says: str) -> None:
     assert "Connecting to hosts" not in done.stdout and "Traceback" not in done.stdout
 
 
+def test_an_inventory_that_is_not_there(tmp_path: Path) -> None:
+    done = deploy(owners_folder(tmp_path, INVENTORY), "-y", inventory="inventory/hom.py")
+    assert done.returncode == 2 and "there is no inventory inventory/hom.py" in done.stdout, done.stdout
+
+
 def test_a_wrong_working_directory(tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "elsewhere").mkdir()

@@ -36,6 +36,7 @@ class FakeBox:
         monkeypatch.setattr(systemd, "show", self._show)
         monkeypatch.setattr(systemd, "systemctl", self._systemctl)
         monkeypatch.setattr(gate, "run", self._gate)
+        monkeypatch.setattr(gate, "wait", lambda *_: None)
         monkeypatch.setattr(listeners, "read", lambda roots: {"ports": self.ports})
 
     def _show(self, unit: str) -> dict[str, Any]:

@@ -122,8 +122,10 @@ def test_a_model_is_complete_or_absent(server: Server, tmp_path: Path, monkeypat
 def test_a_local_model_must_be_whole_and_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     FakeBox(tmp_path, monkeypatch)
     monkeypatch.setattr(model, "check_readable", lambda path: os.stat(path))
+    with pytest.raises(Failure, match="there is no directory /nowhere/tiny"):
+        model.run({"name": "tiny", "revision": "r1", "instances": [], "path": "/nowhere/tiny"})
     with pytest.raises(Failure, match="services have their own of"):
-        model.run({"name": "tiny", "revision": "r1", "instances": [], "path": "/tmp/tiny"})
+        model.run({"name": "tiny", "revision": "r1", "instances": [], "path": str(tmp_path)})
     monkeypatch.setattr(model, "PRIVATE", ("/nowhere/",))
     there = tmp_path / "there"
     there.mkdir()

@@ -115,7 +115,10 @@ def test_the_process_that_is_being_replaced_is_never_asked(engine: Engine, servi
 def test_a_service_that_dies_is_told_with_its_own_words(
     engine: Engine, service: dict[str, Any], state: dict[str, Any]
 ) -> None:
-    service.update(state, log=["usage: vllm", "vllm serve: error: unrecognized arguments: --no-such", "stopped"])
+    words = ["usage: vllm", "vllm serve: error: unrecognized arguments: --no-such"]
+    service.update(
+        state, log=[*words, "RuntimeError: Engine core initialization failed. See root cause above.", "stopped"]
+    )
     with pytest.raises(Failure, match="unrecognized arguments: --no-such") as caught:
         run(engine)
     assert "take that flag out" in caught.value.remedy
