@@ -10,7 +10,7 @@ from lab.errors import LabError
 try:
     _lab = state.load()
 except LabError as error:
-    print("gpufleet:", " ".join(str(error).split()), file=sys.stderr)
+    print("gpufleet:", ". ".join(line.strip() for line in str(error).splitlines()), file=sys.stderr)
     raise SystemExit(2) from None
 _mirrors = {
     "pypi": _lab.urls["pypi"],
