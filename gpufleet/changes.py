@@ -93,7 +93,7 @@ def _instance(plan: BoxPlan, instance: Instance, renewed: list[Stack], moved: li
         return InstanceChange(instance, wanted, True, ["new"])
     reasons = []
     drift = list(found.get("drift") or [])
-    # An absolute path is the unit's link, which the activation puts right; the others are files of the release.
+    # An absolute path is the installed unit, which the activation puts right; the others are files of the release.
     edited = any(not path.startswith("/") for path in drift)
     staged = wanted.digest in (found.get("releases") or [])
     if found.get("current") is None and found.get("gated") == wanted.digest:

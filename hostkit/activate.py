@@ -8,7 +8,7 @@ import time
 
 from hostkit import events, files, gate, listeners, release, retire, state, systemd
 from hostkit.errors import Failure
-from hostkit.releases import unit_name
+from hostkit.releases import current_release, unit_name
 from hostkit.roots import Roots
 
 KEEP = 3
@@ -28,7 +28,7 @@ def run(spec: dict) -> dict:
     target = os.path.join("releases", digest)
     check_whole(spec["runtime"], spec["model"])
     unit = unit_name(name)
-    known, previous, service = state.instance(name), current(home), systemd.show(unit)
+    known, previous, service = state.instance(name), current_release(Roots(), home), systemd.show(unit)
     restart = bool(
         previous not in (None, digest)
         or known.get("gated") != digest
@@ -92,14 +92,6 @@ def is_foreign(home: str, unit: str) -> bool:
     return found is not None and found not in ours
 
 
-def current(home: str) -> "str | None":
-    try:
-        digest = os.path.basename(os.readlink(os.path.join(home, "current")))
-    except OSError:
-        return None
-    return digest if os.path.isdir(os.path.join(home, "releases", digest)) else None
-
-
 def switch(home: str, target: str, unit: str) -> None:
     """The link and the unit. The unit is a file: where /opt is a file system of its own, a link into it leads nowhere
     at the moment when systemd reads units at boot."""
@@ -134,7 +126,7 @@ def put_back(
     else:
         retire.leave(name)
     # The books come last: on a full disk they fail, and what serves matters more.
-    state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause, back=current(home))
+    state.journal("gate-failed", instance=name, digest=digest, cause=failure.cause, back=current_release(Roots(), home))
 
 
 def refuse_foreign_listener(port: int, units: list) -> None:

@@ -28,10 +28,10 @@ HINTS = [
      "lower gpu-memory-utilization, max-model-len or max-num-seqs"),
     (r"unrecognized arguments: (.*)", "take that flag out of serve_args: this engine does not know it"),
 ]  # fmt: skip
-# No proxy: the instance is on this very box.
 # What a process says of another one's failure, which has its own line before it.
 EMPTY_WORDS = r"See root cause above|Failed core proc|Engine core initialization failed"
-UNANSWERED = (OSError, http.client.HTTPException, ValueError)
+UNANSWERED = (OSError, http.client.HTTPException, ValueError)  # no answer, no HTTP, no JSON
+# No proxy: the instance is on this very box.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 

@@ -76,7 +76,7 @@ def _complete(roots: Roots, directory: str) -> dict[str, Any]:
 
 def _instance(roots: Roots, name: str) -> dict[str, Any]:
     home = f"{HOME}/instances/{name}"
-    current = _current(roots, home)
+    current = current_release(roots, home)
     return {
         "current": current,
         "releases": [digest for digest in _visible(roots, home + "/releases") if _DIGEST.fullmatch(digest)],
@@ -84,7 +84,8 @@ def _instance(roots: Roots, name: str) -> dict[str, Any]:
     }
 
 
-def _current(roots: Roots, home: str) -> str | None:
+def current_release(roots: Roots, home: str) -> str | None:
+    """The digest an instance's `current` leads to; None when the link is gone or leads nowhere."""
     try:
         digest = os.path.basename(os.readlink(roots.path(home + "/current")).rstrip("/"))
     except OSError:
