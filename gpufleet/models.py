@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
+from gpufleet.architecture import Architecture
 from gpufleet.catalogue import Entry
+from gpufleet.recipe import Count, Engine, ModelByTrait, Recipe, Trait
 from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url
+from gpufleet.settings import Port
 
 
 class File(Data):
@@ -48,14 +52,32 @@ class Gate(Data):
 
 
 class Model(Entry):
-    """One model."""
+    """One model. `args`, `env` and `by_trait` are its recipe for vLLM; `engines` has those for others."""
 
     revision: Name
     source: Source
     served_name: Name
+    architecture: Architecture | None = None  # without it nothing is said of memory
+    port: Port | None = None  # of its first instance, unless it is taken
+    streams: Count | None = None
+    tensor_parallel_size: Count | None = None
     args: Args = {}
     env: Env = {}
+    by_trait: dict[Trait, ModelByTrait] = {}
+    engines: dict[Engine, Recipe] = {}
     gate: Gate = Gate()
+
+    @cached_property
+    def recipes(self) -> dict[str, Recipe]:
+        """The recipe by engine; empty for an engine the model says nothing of."""
+        own = Recipe(
+            args=self.args,
+            env=self.env,
+            by_trait=self.by_trait,
+            streams=self.streams,
+            tensor_parallel_size=self.tensor_parallel_size,
+        )
+        return {"vllm": own, "lmdeploy": Recipe()} | self.engines
 
     @property
     def size_mib(self) -> int:

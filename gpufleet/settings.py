@@ -21,6 +21,8 @@ class Serve(Data):
     stack: Name | None = None
     port: Port | None = None
     tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
+    instances: Annotated[int, Field(ge=1)] | None = None
+    streams: Annotated[int, Field(ge=1)] | None = None
     args: Args = {}
     env: Env = {}
 
@@ -56,7 +58,9 @@ class Settings(Data):
     stack: Name | None = None
     serve_args: Args = {}
     serve_env: Env = {}
-    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
+    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None  # GPUs of an instance
+    instances: Annotated[int, Field(ge=1)] | None = None  # of each entry; default: as many as the box holds
+    streams: Annotated[int, Field(ge=1)] | None = None  # requests at once that CUDA graphs are captured for
     expect: Expect = Expect()
     silence: list[Name] = []
     host: Host = Host()

@@ -7,15 +7,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet.catalogue import Entry
 from gpufleet.patches import read_series
-from gpufleet.schema import Args, Data, Env, Name, OneLine, Package, Sha256, Url
+from gpufleet.recipe import Arch, ByTrait, Engine, Trait
+from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Sha256, Url, Variable
 from gpufleet.settings import Toolkit
 
 # Part of every runtime's digest: raise it when what is done to a runtime changes without any of its inputs changing.
 RECIPE = "1"
+# What an engine can do that the upstream one of its version cannot, or not on these cards; rules ask for it by name.
+Provided = Literal[
+    "fp8-kv-sm75",  # FlashInfer attention on 7.5, the one way to an FP8 KV cache there
+    "flashqla",  # gdn_prefill_backend: flashqla_legacy is more than a word that is taken and ignored
+    "mtp-bf16-draft",  # VLLM_QWOPUS_MTP_BF16_DRAFT: an unquantised draft beside quantised weights
+    "spec-sync-mode",  # VLLM_SM75_SPEC_SYNC_MODE
+    "thinking-budget",  # default_thinking_token_budget in reasoning-config
+    "fp8-kv-sm70",  # fp8_e5m2 on 7.0
+]
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 
 
@@ -38,22 +48,49 @@ class Wheel(Data):
     drop_requires: list[Name] = []
 
 
-class Stack(Entry):
-    """One stack."""
+class Versions(Data):
+    """What a runtime of it holds, as `pip list` would say: for rules and for reading. The lock is what counts."""
 
-    engine: Literal["vllm"]
+    torch: Version
+    flashinfer: Version | None = None
+    tilelang: Version | None = None
+
+
+class Stack(Entry):
+    """One stack. Without `lock` it can be planned, not installed."""
+
+    engine: Engine
+    flags: Name | None = None  # a table of files/engines: the flags this engine knows
+    more_flags: list[Flag] = []  # flags of a fork that its table lacks
+    more_env: list[Variable] = []
+    default_for: list[Arch] = []  # taken for such cards when no setting names a stack
+    versions: Versions | None = None
+    provides: list[Provided] = []
+    device_ids: bool = False  # give --device-ids, indexes within CUDA_VISIBLE_DEVICES
     python: Annotated[list[Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]], Field(min_length=1)]
-    arch: Annotated[list[Annotated[str, StringConstraints(pattern=r"^(cpu|sm\d{2,3})$")]], Field(min_length=1)]
+    arch: Annotated[list[Arch], Field(min_length=1)]
     cuda_toolkit: Toolkit | None = None
     apt: list[Package] = []
-    uv: Uv
+    uv: Uv | None = None  # with `lock`
     torch_index: Url | None = None  # where torch's own builds are, beside the default index; mirrors.torch wins
-    lock: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.txt$")]
+    lock: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.txt$")] | None = None
     wheels: list[Wheel] = []
     verify: list[OneLine] = []
-    env: Env = {}
+    env: Env = {}  # a value may hold {cores}: the box's physical cores
     args: Args = {}
+    by_trait: dict[Trait, ByTrait] = {}
     disk_mib: Annotated[int, Field(ge=0)] = 0  # what installing it takes at most, measured
+
+    @model_validator(mode="after")
+    def _whole(self) -> Stack:
+        if (self.lock is None) != (self.uv is None):
+            raise ValueError("`lock` and `uv` go together: both, or neither for a stack that is only planned with")
+        return self
+
+    @property
+    def installable(self) -> bool:
+        """Whether a runtime can be made of it."""
+        return self.lock is not None
 
     @cached_property
     def files(self) -> Path:
@@ -62,7 +99,7 @@ class Stack(Entry):
 
     @property
     def lock_text(self) -> str:
-        return (self.files / "locks" / self.lock).read_text(encoding="utf-8")
+        return (self.files / "locks" / self.lock).read_text(encoding="utf-8") if self.lock else ""
 
     @cached_property
     def runtime(self) -> str:

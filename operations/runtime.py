@@ -45,7 +45,7 @@ def install(box: Deployment, stack: Stack) -> None:
     spec: dict[str, Any] = {
         "name": stack.runtime,
         "python": "python" + ".".join(box.plan.facts["python"]["version"].split(".")[:2]),
-        "uv": {"version": stack.uv.version, "sha256": stack.uv.sha256},
+        "uv": stack.uv.model_dump() if stack.uv else None,
         "lock": stack.lock_text,
         "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
         "index": {"pypi": mirrors.pypi, "torch": mirrors.torch or stack.torch_index},
