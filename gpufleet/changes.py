@@ -87,7 +87,7 @@ def _packages(plan: BoxPlan) -> list[str]:
 
 
 def _instance(plan: BoxPlan, instance: Instance, renewed: list[Stack], moved: list[Model]) -> InstanceChange:
-    wanted = release(instance, plan.toolkit)
+    wanted = release(instance)
     found = (plan.facts.get("instances") or {}).get(instance.name)
     if found is None:
         return InstanceChange(instance, wanted, True, ["new"])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from gpufleet.catalogue import pages
 from gpufleet.errors import ConfigError, nearest
+from gpufleet.provenance import Values
 from gpufleet.schema import read
 from gpufleet.settings import Settings
 from gpufleet.traits import is_trait
@@ -26,12 +27,18 @@ class Layer:
     values: Mapping[str, Any]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Merged:
-    """Resolved settings; `because` gives the source of each value by its dotted key."""
+    """Resolved settings, the layers they were made of (weakest first), and what each gave."""
 
     settings: Settings
-    because: dict[str, str] = field(default_factory=dict)
+    layers: tuple[Layer, ...]
+    given: Values
+
+    @property
+    def because(self) -> dict[str, str]:
+        """The source of each value by its dotted key."""
+        return self.given.reasons()
 
 
 def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) -> dict[str, list[Layer]]:
@@ -98,25 +105,9 @@ def order(traits: Sequence[str], groups: Sequence[str]) -> list[str]:
 
 def merge(layers: Iterable[Layer]) -> Merged:
     """Resolve layers, weakest first. Raises ConfigError when what comes out is not valid."""
-    values: dict[str, Any] = {}
-    because: dict[str, str] = {}
-    last = "settings"
-    for layer in layers:
-        last = layer.source
-        _merge_into(values, layer.values, layer.source, because, "")
-    return Merged(read(Settings, values, last), because)
-
-
-def _merge_into(
-    target: dict[str, Any], source: Mapping[str, Any], name: str, because: dict[str, str], prefix: str
-) -> None:
-    for key, value in source.items():
-        dotted = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            branch = target.get(key)
-            if not isinstance(branch, dict):
-                branch = target[key] = {}
-            _merge_into(branch, value, name, because, f"{dotted}.")
-        else:
-            target[key] = value
-            because[dotted] = name
+    found = tuple(layers)
+    given = Values()
+    for layer in found:
+        given.lay(layer.source, layer.values)
+    last = found[-1].source if found else "settings"
+    return Merged(read(Settings, given.values, last), found, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
+ROOT = "/opt/gpufleet"  # on a box
 
 
 def product_files() -> Path:

@@ -11,11 +11,8 @@ from typing import Any
 import jinja2
 import yaml
 
-from gpufleet.paths import product_files
-from gpufleet.plan import Instance
-from gpufleet.toolkit import version
-
-ROOT = "/opt/gpufleet"
+from gpufleet.instance import Instance
+from gpufleet.paths import ROOT, product_files
 
 
 @dataclass(frozen=True)
@@ -39,12 +36,12 @@ def instance_path(instance: Instance) -> str:
     return f"{ROOT}/instances/{instance.name}"
 
 
-def release(instance: Instance, toolkit: str | None) -> Release:
+def release(instance: Instance) -> Release:
     """Render an instance. The same plan gives the same bytes, and so the same digest."""
     values = {
         "name": instance.name,
         "title": f"{instance.model.name} by {instance.stack.name}",
-        "runtime": runtime_path(instance),
+        "command": command(instance),
         "model": model_path(instance),
         "release": f"{instance_path(instance)}/current",
         # A model that lies in somebody's home must be readable there; nothing else of it is.
@@ -54,7 +51,7 @@ def release(instance: Instance, toolkit: str | None) -> Release:
     files = {
         f"gpufleet-{instance.name}.service": _templates().get_template("instance.service.j2").render(values),
         "serve.yaml": engine_config(instance.args),
-        "serve.env": environment_file(environment(instance, toolkit)),
+        "serve.env": environment_file(instance.env),
     }
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     # What the service reads besides its files: another model under the same name is another release.
@@ -64,6 +61,27 @@ def release(instance: Instance, toolkit: str | None) -> Release:
     return Release(
         instance.name, hashlib.sha256(manifest.encode()).hexdigest()[:16], {**files, "manifest.json": manifest}
     )
+
+
+def command(instance: Instance) -> list[str]:
+    """The words that start the engine: vLLM reads its flags from a file, lmdeploy takes them as words."""
+    runtime, model = runtime_path(instance), model_path(instance)
+    if instance.stack.engine == "lmdeploy":
+        return [f"{runtime}/bin/lmdeploy", "serve", "api_server", model, *_words(instance.args)]
+    return [f"{runtime}/bin/vllm", "serve", model, "--config", f"{instance_path(instance)}/current/serve.yaml"]
+
+
+def _words(args: dict[str, Any]) -> list[str]:
+    """Flags as words, sorted by name; a switch that is off, and null, are left out."""
+    words: list[str] = []
+    for flag, value in sorted(args.items()):
+        if value is None or value is False:
+            continue
+        words.append(f"--{flag}")
+        words += (
+            [] if value is True else [str(_as_json(item)) for item in (value if isinstance(value, list) else [value])]
+        )
+    return words
 
 
 def engine_config(args: dict[str, Any]) -> str:
@@ -88,30 +106,6 @@ def engine_config(args: dict[str, Any]) -> str:
 
 def _as_json(value: Any) -> Any:
     return json.dumps(value, sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
-
-
-def environment(instance: Instance, toolkit: str | None) -> dict[str, str]:
-    """The service's variables: the instance's own, and the places of its runtime, toolkit and caches.
-
-    Caches are separate for each instance and runtime: a compile cache left by another model or version crashes.
-    """
-    path = [f"{runtime_path(instance)}/bin"]
-    env: dict[str, str] = {}
-    if toolkit:
-        cuda = f"/usr/local/cuda-{version(toolkit)}"
-        path.append(f"{cuda}/bin")
-        env |= {"CUDA_HOME": cuda, "LD_LIBRARY_PATH": f"{cuda}/lib64"}
-    cache = f"/var/cache/gpufleet-{instance.name}/{instance.stack.runtime}"
-    env |= {
-        "PATH": ":".join([*path, "/usr/local/bin", "/usr/bin", "/bin"]),
-        "HOME": f"/var/lib/gpufleet-{instance.name}",
-        "VLLM_CACHE_ROOT": f"{cache}/vllm",
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "TRITON_CACHE_DIR": f"{cache}/triton",
-        "XDG_CACHE_HOME": f"{cache}/xdg",
-        "HF_HUB_OFFLINE": "1",
-    }
-    return env | instance.env
 
 
 def environment_file(env: dict[str, str]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 # Architectures that CUDA 12 and 13 compile for (`nvcc --list-gpu-arch` of 12.9 and 13.0).
@@ -37,3 +37,21 @@ def traits_of(facts: Mapping[str, Any]) -> list[str]:
 def is_trait(name: str) -> bool:
     """Whether a name is a trait some box could have."""
     return bool(PATTERN.match(name))
+
+
+def traits_of_group(facts: Mapping[str, Any], group: Sequence[int], link: str | None) -> list[str]:
+    """The traits of an instance on a group of GPUs: its own cards' and its own link's, not those of the box's others.
+
+    + link: the weakest inside the group. A single GPU has the link trait of its box.
+    """
+    box = traits_of(facts)
+    if not group:
+        return box
+    own = {arch(gpu) for gpu in facts["gpus"] if gpu["index"] in group}
+    archs = [name for name in box if name in own]
+    kinds = [name for name in box if name in ("nvlink", "pcie")]
+    counts = [name for name in box if name.startswith("nv") and name != "nvlink"]
+    if link is not None:
+        kinds = ["nvlink" if link.startswith("NV") else "pcie"]
+        counts = [link.lower()] if link.startswith("NV") else []
+    return archs + kinds + [f"{name}_{kind}" for name in archs for kind in kinds] + counts + box[-1:]

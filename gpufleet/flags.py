@@ -1,0 +1,99 @@
+"""Flags and variables of one instance: what was written for it, weakest first, then what is computed from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpufleet.dialect import DIALECTS, Dialect
+from gpufleet.layers import Layer
+from gpufleet.models import Model
+from gpufleet.provenance import Values
+from gpufleet.recipe import ByTrait
+from gpufleet.stacks import Stack
+from gpufleet.view import strongest
+
+
+def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequence[str]) -> tuple[Values, Values]:
+    """The flags and the variables that stack, model and the owner's layers give an instance with these traits."""
+    args, env = Values(), Values()
+    recipe = model.recipes[stack.engine]
+    for page, source in ((stack, f"stack {stack.name}"), (recipe, f"model {model.name}")):
+        _lay(args, env, source, page.args, page.env)
+        by_trait: Mapping[str, ByTrait] = page.by_trait
+        for trait in traits:
+            if trait in by_trait:
+                _lay(args, env, f"{source}, {trait}", by_trait[trait].args, by_trait[trait].env)
+    for layer in layers:
+        _lay(args, env, layer.source, layer.values.get("serve_args", {}), layer.values.get("serve_env", {}))
+    return args, env
+
+
+def _lay(args: Values, env: Values, source: str, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+    args.lay(source, flags)
+    env.lay(source, variables)
+
+
+def streams_of(model: Model, stack: Stack, layers: Sequence[Layer], traits: Sequence[str]) -> tuple[int | None, str]:
+    """Requests at once that graphs are captured for, and who says so."""
+    value, source = strongest(layers, "streams")
+    if value is not None:
+        return value, str(source)
+    return recipe_value(model, stack, traits, "streams")
+
+
+def recipe_value(model: Model, stack: Stack, traits: Sequence[str], key: str) -> tuple[int | None, str]:
+    """A number of the model's recipe for this engine, by the strongest trait that has it."""
+    recipe = model.recipes[stack.engine]
+    for trait in reversed(traits):
+        value = getattr(recipe.by_trait.get(trait), key, None)
+        if value is not None:
+            return value, f"model {model.name}, {trait}"
+    return getattr(recipe, key), f"model {model.name}"
+
+
+def compute_requests(args: Values, stack: Stack, model: Model, streams: int | None, source: str) -> int | None:
+    """`max-num-seqs` from the streams unless it was given, and the capture sizes; returns the streams in force.
+
+    A model's recipe may have more requests than streams, one to spare for the scheduler; other streams keep the spare.
+    """
+    dialect = DIALECTS[stack.engine]
+    flag = dialect.max_num_seqs
+    given = args.source(flag)
+    seqs = args.values.get(flag)
+    ours = given is None or given.startswith(("stack ", "model "))
+    if streams is not None and ours and not (seqs is not None and source.startswith("model ")):
+        own = model.recipes[stack.engine].streams
+        spare = seqs - own if isinstance(seqs, int) and own is not None else 0
+        seqs = streams + max(spare, 0)
+        args.lay(f"computed: streams {streams} ({source})", {flag: seqs})
+    if streams is None and isinstance(seqs, int):
+        streams = seqs
+    return min(streams, seqs) if streams and isinstance(seqs, int) else streams
+
+
+def compute_captures(args: Values, dialect: Dialect, streams: int | None) -> None:
+    """CUDA graph sizes: with k speculative tokens each request has k+1 tokens a step (recipes.md; vllm #37865)."""
+    tokens = speculative_tokens(args.values, dialect)
+    if not tokens or not streams or dialect.compilation is None or args.values.get("enforce-eager"):
+        return
+    config = args.values.get(dialect.compilation)
+    if dialect.compilation in args.values and not isinstance(config, dict):
+        return  # taken away, or written in a way of the owner's own
+    given = (config or {}).get("cudagraph_capture_sizes")
+    if given is None and (config or {}).get("cudagraph_mode") != "NONE":
+        step = tokens + 1
+        sizes = [step * number for number in range(1, streams + 1)]
+        why = f"computed: multiples of {step} ({tokens} speculative tokens and 1) for {streams} streams"
+        args.lay(why, {dialect.compilation: {"cudagraph_capture_sizes": sizes}})
+        given = sizes
+    if given and (config or {}).get("max_cudagraph_capture_size") is None:
+        why = "computed: the largest capture size, which the engine wants it to be"
+        args.lay(why, {dialect.compilation: {"max_cudagraph_capture_size": max(given)}})
+
+
+def speculative_tokens(args: Mapping[str, Any], dialect: Dialect) -> int:
+    """Tokens drafted in each step; 0 without speculation."""
+    config = args.get(dialect.speculative) if dialect.speculative else None
+    tokens = config.get("num_speculative_tokens") if isinstance(config, dict) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else 0

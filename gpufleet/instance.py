@@ -1,0 +1,150 @@
+"""One model served on one group of GPUs: every flag and variable of it, and who said so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpufleet.dialect import DIALECTS
+from gpufleet.environment import PLACEHOLDER, always, computed
+from gpufleet.fit import memory_of
+from gpufleet.flags import compute_captures, compute_requests, streams_of, written
+from gpufleet.memory import Memory
+from gpufleet.models import Model
+from gpufleet.placement import Place
+from gpufleet.provenance import Values
+from gpufleet.settings import Settings
+from gpufleet.stacks import Stack
+from gpufleet.toolkit import toolkit_for
+from gpufleet.topology import weakest
+from gpufleet.traits import traits_of_group
+from gpufleet.view import View
+
+FIRST_PORT = 8000
+
+
+@dataclass(frozen=True)
+class Instance:
+    """`args` and `env` are the engine's own names; `flags` and `variables` have the history of each value.
+
+    + gpus: indexes of NVML, in PCI order; `uuids` are theirs
+    + size: GPUs it is to have; more than `gpus` when the box has not enough
+    + link: the weakest between two of its GPUs, None for fewer than two
+    + memory: of the GPU with the least; None when the model's page gives no sizes, and on CPUs
+    """
+
+    name: str
+    model: Model
+    stack: Stack
+    traits: tuple[str, ...]
+    gpus: tuple[int, ...]
+    uuids: tuple[str, ...]
+    size: int
+    link: str | None
+    port: int
+    cuda_toolkit: str | None
+    streams: int | None
+    memory: Memory | None
+    flags: Values
+    variables: Values
+
+    @property
+    def args(self) -> dict[str, Any]:
+        return self.flags.values
+
+    @property
+    def env(self) -> dict[str, str]:
+        return self.variables.values
+
+    @property
+    def because(self) -> dict[str, str]:
+        """The source of each flag, and of each variable as `env.NAME`."""
+        return self.flags.reasons() | {f"env.{key}": source for key, source in self.variables.reasons().items()}
+
+
+def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[Instance]) -> Instance:
+    """Resolve everything about an instance in its place; `before` are the box's instances so far, for their ports."""
+    entry, model, stack = place.entry, place.model, place.stack
+    dialect = DIALECTS[stack.engine]
+    links = facts.get("links") or {}
+    link = weakest(links, place.gpus)
+    traits = traits_of_group(facts, place.gpus, link)
+    layers = list(view.layers(entry, traits))
+    settings = view.settings(traits).settings
+    base = entry.name or model.name
+    name = base if place.number == 1 else f"{base}-{place.number}"
+    flags, variables = written(stack, model, layers, traits)
+
+    streams, source = streams_of(model, stack, layers, traits)
+    streams = compute_requests(flags, stack, model, streams, source)
+    by_index = {gpu["index"]: gpu for gpu in facts.get("gpus") or []}
+    cards = [by_index[index] for index in place.gpus]
+    on_gpus = "cpu" not in stack.arch
+    if on_gpus:
+        flags.lay(place.why or "default", {dialect.tensor_parallel: place.size})
+        compute_captures(flags, dialect, streams)
+        if stack.device_ids:
+            indexes = ",".join(str(number) for number in range(len(cards)))
+            flags.lay("computed: indexes within CUDA_VISIBLE_DEVICES", {"device-ids": indexes})
+    defaults = {dialect.host: "0.0.0.0", dialect.served_name: model.served_name}  # noqa: S104 - serving the LAN is the job
+    flags.lay("default", {key: value for key, value in defaults.items() if key not in flags.values})
+    port, why = _port(name, place, settings, facts, before)
+    flags.lay(why, {dialect.port: port})
+
+    toolkit = toolkit_for(stack, settings, cards or list(by_index.values()))
+    _fill_in(variables, facts)
+    for reason, found in computed(name, stack, cards, toolkit):
+        variables.lay(reason, {key: value for key, value in found.items() if key not in variables.values})
+    if cards:
+        variables.lay("computed: the instance's GPUs", always(cards))
+    return Instance(
+        name=name,
+        model=model,
+        stack=stack,
+        traits=tuple(traits),
+        gpus=place.gpus,
+        uuids=tuple(str(gpu["uuid"]) for gpu in cards),
+        size=place.size,
+        link=link,
+        port=port,
+        cuda_toolkit=toolkit,
+        streams=streams,
+        memory=memory_of(model, stack, cards, flags.values),
+        flags=flags,
+        variables=variables,
+    )
+
+
+def _fill_in(variables: Values, facts: Mapping[str, Any]) -> None:
+    """Put the box's physical cores for `{cores}`; a variable that needs them goes where they are not known."""
+    cores = (facts.get("cpu") or {}).get("cores")
+    for key, value in list(variables.values.items()):
+        if isinstance(value, str) and PLACEHOLDER in value:
+            if cores:
+                filled = value.replace(PLACEHOLDER, str(cores))
+                variables.lay(f"{variables.source(key)}: the box's physical cores", {key: filled})
+            else:
+                del variables.values[key]
+
+
+def _port(
+    name: str, place: Place, settings: Settings, facts: Mapping[str, Any], before: Sequence[Instance]
+) -> tuple[int, str]:
+    """The port that was given, or that the instance has on the box, so that a new neighbour does not move it.
+
+    Else the first that is free, from the model's own port, or 8000.
+    """
+    if place.entry.port:
+        return place.entry.port + place.number - 1, "serve entry"
+    named = {item.port for item in settings.serve if not isinstance(item, str) and item.port}
+    taken = named | {other.port for other in before}
+    has = {other: known.get("port") for other, known in (facts.get("instances") or {}).items()}
+    if has.get(name) and has[name] not in taken:
+        return int(has[name]), "computed: the port it has"
+    planned = {item if isinstance(item, str) else item.name or item.model for item in settings.serve}
+    taken |= {port for other, port in has.items() if other in planned and other != name and port}
+    first = place.model.port or FIRST_PORT
+    why = f"model {place.model.name}" if place.model.port else "computed: the first free one"
+    port = next(number for number in [*range(first, 65536), *range(FIRST_PORT, first)] if number not in taken)
+    return port, why

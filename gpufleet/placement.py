@@ -1,0 +1,208 @@
+"""Where each serve entry goes: which cards of the box, by which stack, how many instances of how many GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpufleet.catalogue import Catalogue
+from gpufleet.errors import ConfigError
+from gpufleet.fit import holds
+from gpufleet.flags import compute_requests, recipe_value, streams_of, written
+from gpufleet.groups import choose
+from gpufleet.models import Model
+from gpufleet.settings import Serve
+from gpufleet.stacks import Stack
+from gpufleet.topology import islands
+from gpufleet.traits import arch, traits_of, traits_of_group
+from gpufleet.view import View, strongest
+
+SIZES = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True)
+class Place:
+    """An entry's instance on a group of GPUs; an empty group is a stack for CPUs.
+
+    + why: who chose the number of GPUs
+    """
+
+    entry: Serve
+    model: Model
+    stack: Stack
+    number: int  # of the entry's instances, from 1
+    gpus: tuple[int, ...]
+    size: int  # GPUs that it is to have; more than it got when the box has not enough
+    why: str
+
+
+@dataclass(frozen=True)
+class Unplaced:
+    """An entry that no card of the box can serve."""
+
+    model: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class _Want:
+    """What one entry asks of one kind of card."""
+
+    entry: Serve
+    model: Model
+    stack: Stack
+    kind: tuple[int, ...]  # the cards of that compute capability that are free
+    size: int
+    count: int | None  # None: as many as there is room for
+    why: str
+    fits: bool
+
+
+def place(
+    view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], models: Catalogue[Model]
+) -> tuple[list[Place], list[Unplaced]]:
+    """Place all entries of a box. Raises ConfigError for a name that no catalogue has, or when no stack is known."""
+    traits = traits_of(facts)
+    entries = [Serve(model=item) if isinstance(item, str) else item for item in view.settings(traits).settings.serve]
+    free = [gpu["index"] for gpu in facts.get("gpus") or []]
+    wants: list[_Want] = []
+    unplaced: list[Unplaced] = []
+    for entry in entries:
+        model = models.find(entry.model, f"{view.box.name}: serve")
+        found = list(_wants(view, facts, stacks, entry, model, free))
+        best = _best(facts, found)
+        if best is None:
+            unplaced.append(_unplaced(view, facts, stacks, entry, model))
+            continue
+        # One entry alone has the box to itself; of several, each has one instance unless it says how many.
+        chosen = [want for want in found if want.fits] if len(entries) == 1 and best.count is None else []
+        for want in chosen or [best]:
+            room = len(want.kind) // want.size if want.size else 1
+            count = want.count or (max(room, 1) if len(entries) == 1 else 1)
+            wants.append(_Want(entry, model, want.stack, want.kind, want.size, count, want.why, want.fits))
+            taken = want.kind[: min(want.size * count, len(want.kind))] if want.size else ()
+            free = [index for index in free if index not in taken]
+    return list(_grouped(facts, wants)), unplaced
+
+
+def _wants(
+    view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], entry: Serve, model: Model, free: Sequence[int]
+) -> Iterator[_Want]:
+    """What the entry asks of each kind of card that a stack is known for."""
+    gpus = {gpu["index"]: gpu for gpu in facts.get("gpus") or []}
+    kinds: dict[str, list[int]] = {}
+    for index in free:
+        kinds.setdefault(arch(gpus[index]), []).append(index)
+    named = {name for name in (arch(gpu) for gpu in gpus.values()) if name not in kinds}
+    for name, kind in [*kinds.items(), *((name, []) for name in sorted(named))] or [("cpu", [])]:
+        traits = traits_of_group(facts, kind, None) if kind else traits_of(facts)
+        layers = list(view.layers(entry, traits))
+        stack = _stack(view, stacks, strongest(layers, "stack")[0], name)
+        if stack is None:
+            continue
+        count = strongest(layers, "instances")[0]
+        if "cpu" in stack.arch:
+            yield _Want(entry, model, stack, (), 0, count or 1, "", True)
+            return
+        asked, why = strongest(layers, "tensor_parallel_size")
+        if asked is None:
+            asked, why = recipe_value(model, stack, traits, "tensor_parallel_size")
+        if asked is not None:
+            size, fits = asked, asked <= len(kind)
+        else:
+            size, fits, why = _fewest(view, facts, entry, model, stack, kind, traits)
+        yield _Want(entry, model, stack, tuple(kind), size, count, str(why), fits and name in stack.arch)
+
+
+def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -> Stack | None:
+    """The stack that was named, else the one that is the default for such cards."""
+    if named is not None:
+        return stacks.find(named, f"{view.box.name}: serve")
+    found = [stack for stack in stacks.values() if name in stack.default_for]
+    if len(found) > 1:
+        names = " and ".join(sorted(stack.name for stack in found))
+        raise ConfigError([f"{view.box.name}: {names} are both the default for {name}; set `stack`"])
+    return found[0] if found else None
+
+
+def _fewest(
+    view: View,
+    facts: Mapping[str, Any],
+    entry: Serve,
+    model: Model,
+    stack: Stack,
+    kind: Sequence[int],
+    traits: Sequence[str],
+) -> tuple[int, bool, str]:
+    """The fewest GPUs of a kind that hold the model at its full length; without sizes of the model, an island."""
+    gpus = [gpu for gpu in facts["gpus"] if gpu["index"] in kind]
+    sizes = [size for size in SIZES if size <= len(kind)] or [1]
+    shape = model.architecture
+    if shape is None:
+        largest = max((len(island) for island in islands(gpus, facts.get("links") or {})), default=1)
+        room = largest if largest > 1 else len(kind)
+        return max(size for size in sizes if size <= max(room, 1)), bool(kind), "computed: the GPUs that are joined"
+    args, _ = written(stack, model, view.layers(entry, traits), traits)
+    streams, source = streams_of(model, stack, list(view.layers(entry, traits)), traits)
+    compute_requests(args, stack, model, streams, source)
+    sizes = [size for size in sizes if shape.heads % size == 0] or [1]
+    if not kind:
+        return sizes[0], False, "computed: the fewest GPUs"
+    for size in sizes:
+        if holds(model, stack, gpus, size, args.values):
+            return size, True, f"computed: the fewest GPUs that hold {model.name} at its full length"
+    return sizes[-1], False, "computed: all GPUs of a kind, and still too few"
+
+
+def _best(facts: Mapping[str, Any], wants: Sequence[_Want]) -> _Want | None:
+    """The kind of card for one entry: where it fits with the least memory left over, else the most memory."""
+    sizes = {gpu["index"]: gpu["memory_mib"] or 0 for gpu in facts.get("gpus") or []}
+
+    def total(want: _Want) -> int:
+        return sum(sizes[index] for index in want.kind)
+
+    fitting = [want for want in wants if want.fits]
+    if fitting:
+        return min(fitting, key=lambda want: (total(want), want.kind))
+    return max(wants, key=lambda want: (total(want), [-index for index in want.kind]), default=None)
+
+
+def _unplaced(view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], entry: Serve, model: Model) -> Unplaced:
+    kinds = sorted({arch(gpu) for gpu in facts.get("gpus") or []}) or ["cpu"]
+    known = sorted({name for stack in stacks.values() for name in stack.default_for})
+    return Unplaced(
+        model.name,
+        f"no stack is known for {' or '.join(kinds)}",
+        f"name one with `stack`, or serve {model.name} on a box with one of: {', '.join(known)}",
+    )
+
+
+def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place]:
+    """Groups of GPUs for all entries of a kind of card together, so that one does not spoil another's links."""
+    gpus = [gpu for gpu in facts.get("gpus") or []]
+    groups: dict[int, list[tuple[int, ...]]] = {}
+    for name in sorted({arch(gpu) for gpu in gpus}):
+        kind = [gpu for gpu in gpus if arch(gpu) == name]
+        indexes = {gpu["index"] for gpu in kind}
+        of_kind = [(number, want) for number, want in enumerate(wants) if set(want.kind) & indexes]
+        sizes = [want.size for _, want in of_kind for _ in range(want.count or 1)]
+        found: Sequence[tuple[int, ...]] | None = choose(sizes, kind, facts.get("links") or {})
+        if found is None:
+            found = _as_far_as_it_goes(sizes, sorted(indexes))
+        taken = iter(found)
+        for number, want in of_kind:
+            groups[number] = sorted(next(taken) for _ in range(want.count or 1))
+    for number, want in enumerate(wants):
+        for index, group in enumerate(groups.get(number) or [()] * (want.count or 1)):
+            yield Place(want.entry, want.model, want.stack, index + 1, group, want.size, want.why)
+
+
+def _as_far_as_it_goes(sizes: Sequence[int], free: list[int]) -> list[tuple[int, ...]]:
+    """More is asked for than there is: in order, the last ones short. A rule refuses such a plan."""
+    groups = []
+    for size in sizes:
+        groups.append(tuple(free[:size]))
+        free = free[size:]
+    return groups

@@ -1,0 +1,56 @@
+"""Values with where each came from and what it overrode: laid on one another, weakest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+
+class Given(NamedTuple):
+    """A value, and the file, layer or computation that gave it."""
+
+    source: str
+    value: Any
+
+
+class Values:
+    """Mappings merge key by key, everything else replaces; `trace` has all that was given for each dotted key."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+        self.trace: dict[str, list[Given]] = {}
+
+    def lay(self, source: str, values: Mapping[str, Any]) -> None:
+        """Lay `values` over what there is."""
+        self._lay(self.values, source, values, "")
+
+    def _lay(self, target: dict[str, Any], source: str, values: Mapping[str, Any], prefix: str) -> None:
+        for key, value in values.items():
+            dotted = f"{prefix}{key}"
+            if isinstance(value, Mapping):
+                branch = target.get(key)
+                # a branch of our own, so that what a layer holds is never changed
+                target[key] = branch = dict(branch) if isinstance(branch, dict) else {}
+                self._lay(branch, source, value, f"{dotted}.")
+                if not value:
+                    self.trace.setdefault(dotted, []).append(Given(source, {}))
+            else:
+                target[key] = value
+                self.trace.setdefault(dotted, []).append(Given(source, value))
+
+    def given(self, dotted: str) -> list[Given]:
+        """All that was given for a key, weakest first; empty for one that nobody gave."""
+        return self.trace.get(dotted, [])
+
+    def source(self, key: str) -> str | None:
+        """The strongest source of a key, or of the last value below it."""
+        found = [history[-1].source for name, history in self._below(key)]
+        return found[-1] if found else None
+
+    def reasons(self) -> dict[str, str]:
+        """The strongest source by dotted key, and by the first part of it."""
+        reasons = {key: history[-1].source for key, history in self.trace.items()}
+        return {**{key.split(".", 1)[0]: source for key, source in reasons.items()}, **reasons}
+
+    def _below(self, key: str) -> Iterator[tuple[str, list[Given]]]:
+        return ((name, history) for name, history in self.trace.items() if name == key or name.startswith(f"{key}."))
