@@ -181,7 +181,7 @@ def _unplaced(view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], en
 
 def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place]:
     """Groups of GPUs for all entries of a kind of card together, so that one does not spoil another's links."""
-    gpus = [gpu for gpu in facts.get("gpus") or []]
+    gpus = list(facts.get("gpus") or [])
     groups: dict[int, list[tuple[int, ...]]] = {}
     for name in sorted({arch(gpu) for gpu in gpus}):
         kind = [gpu for gpu in gpus if arch(gpu) == name]

@@ -45,6 +45,11 @@ class BoxPlan:
         return self.box.name
 
     @property
+    def toolkit(self) -> str | None:
+        """The newest of them, None without any."""
+        return max(self.toolkits, key=lambda name: [int(part) for part in name.split("-")], default=None)
+
+    @property
     def stacks(self) -> list[Stack]:
         """The stacks in use, each once."""
         return list({instance.stack.name: instance.stack for instance in self.instances}.values())

@@ -1,4 +1,4 @@
-"""The settings of one box as an instance sees them: the layers whose traits it has, an entry's own, the command line's."""
+"""A box's settings as an instance sees them: layers of the traits it has, its entry's own, the command line's."""
 
 from __future__ import annotations
 

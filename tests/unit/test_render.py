@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet.plan import Instance
-from gpufleet.render import engine_config, environment, environment_file, release, unit_word
+from gpufleet.render import engine_config, environment_file, release, unit_word
 from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
 
 
@@ -20,8 +20,8 @@ def instance(**more: object) -> Instance:
 
 
 def test_a_release_is_named_by_its_manifest_and_the_manifest_names_every_file() -> None:
-    made = release(instance(), None)
-    assert made == release(instance(), None)
+    made = release(instance())
+    assert made == release(instance())
     assert made.digest == hashlib.sha256(made.files["manifest.json"].encode()).hexdigest()[:16]
     digests = json.loads(made.files["manifest.json"])["files"]
     assert set(digests) == set(made.files) - {"manifest.json"}
@@ -29,10 +29,10 @@ def test_a_release_is_named_by_its_manifest_and_the_manifest_names_every_file() 
 
 
 def test_any_change_of_a_value_is_another_release() -> None:
-    first = release(instance(), None).digest
-    assert release(instance(models=[model(args={"max-model-len": 513})]), None).digest != first
-    assert release(instance(stacks=[stack(env={"A": "b"})]), None).digest != first
-    assert release(instance(), "13-0").digest != first
+    first = release(instance()).digest
+    assert release(instance(models=[model(args={"max-model-len": 513})])).digest != first
+    assert release(instance(stacks=[stack(env={"A": "b"})])).digest != first
+    assert release(plan(gpu_facts()).instances[0]).digest != first
 
 
 def test_a_switch_that_is_off_is_written_as_no() -> None:
@@ -49,7 +49,7 @@ def test_mappings_go_in_as_json() -> None:
 
 
 def test_the_unit_never_runs_as_root_and_limits_its_restarts() -> None:
-    unit = release(instance(), None).files["gpufleet-tiny.service"]
+    unit = release(instance()).files["gpufleet-tiny.service"]
     assert "\nUser=gpufleet\n" in unit
     assert unit.index("StartLimitBurst=") < unit.index("[Service]")
     assert 'ExecStart="/opt/gpufleet/runtimes/engine-cpu-' in unit
@@ -58,14 +58,14 @@ def test_the_unit_never_runs_as_root_and_limits_its_restarts() -> None:
 def test_a_model_in_a_home_can_be_read_there_and_no_other_can() -> None:
     def home(path: str) -> bool:
         found = instance(models=[model(source={"path": path})])
-        return "ProtectHome=read-only" in release(found, None).files["gpufleet-tiny.service"]
+        return "ProtectHome=read-only" in release(found).files["gpufleet-tiny.service"]
 
     assert home("/home/me/models/tiny")
     assert not home("/srv/models/tiny")
 
 
 def test_cuda_comes_first_on_the_path_and_stubs_are_not_on_it() -> None:
-    env = environment(plan(gpu_facts()).instances[0], "13-0")
+    env = plan(gpu_facts()).instances[0].env
     assert env["CUDA_HOME"] == "/usr/local/cuda-13.0"
     assert env["PATH"].split(":")[1] == "/usr/local/cuda-13.0/bin"
     assert "stubs" not in env["LD_LIBRARY_PATH"]
@@ -73,7 +73,7 @@ def test_cuda_comes_first_on_the_path_and_stubs_are_not_on_it() -> None:
 
 def test_the_owners_variables_win_over_the_computed_ones() -> None:
     found = instance(data={"serve_env": {"VLLM_CACHE_ROOT": "/data/cache"}})
-    assert environment(found, None)["VLLM_CACHE_ROOT"] == "/data/cache"
+    assert found.env["VLLM_CACHE_ROOT"] == "/data/cache"
 
 
 printable = st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF), max_size=40)
