@@ -181,13 +181,13 @@ class _Search:
             return self.known[key]
         best: _Known = None
         groups: list[tuple[Group, int]] = []
-        self._grow((), sizes[step], free, free, 0, groups)
-        same = step + 1 < len(sizes) and sizes[step + 1] == sizes[step]
+        alike = sizes.count(sizes[step]) - (step - sizes.index(sizes[step]))
+        self._grow((), sizes[step], free, *self._fit(free, last, sizes[step], alike), 0, groups)
         for group, total in groups:
             order = (-sum(self.box.memory[gpu] for gpu in group), group[0])
             if last is not None and order < last:
                 continue
-            rest = self._best(step + 1, free & ~sum(1 << gpu for gpu in group), order if same else None)
+            rest = self._best(step + 1, free & ~sum(1 << gpu for gpu in group), order if alike > 1 else None)
             if rest is None:
                 continue
             worth = self.box.worth(step, group, total) + rest[0]
@@ -196,6 +196,15 @@ class _Search:
         self.known[key] = best
         return best
 
+    def _fit(self, free: int, last: _Last, size: int, alike: int) -> tuple[int, int]:
+        """The GPUs the next group may start at or have, and how many of them must be left at its first.
+
+        With equal memory the groups of one size start in ascending order: all that are to come lie beyond the start.
+        """
+        if len(set(self.box.memory)) > 1:
+            return free, size
+        return free & -(2 << last[1]) if last else free, size * alike
+
     def _singles(self, step: int, free: int) -> _Known:
         """The groups of one, which come last: the largest free GPUs."""
         alone = [gpu for gpu in range(len(self.box.kinds)) if free >> gpu & 1]
@@ -203,8 +212,13 @@ class _Search:
         groups = tuple((gpu,) for gpu in alone[: len(self.box.sizes) - step])
         return sum(self.box.worth(step + place, group, 0) for place, group in enumerate(groups)), groups
 
-    def _grow(self, group: Group, more: int, free: int, fit: int, total: int, into: list[tuple[Group, int]]) -> None:
-        """All groups with `more` further GPUs of `fit`, in ascending order, with the sum of their ranks."""
+    def _grow(
+        self, group: Group, more: int, free: int, fit: int, least: int, total: int, into: list[tuple[Group, int]]
+    ) -> None:
+        """All groups with `more` further GPUs of `fit`, in ascending order, with the sum of their ranks.
+
+        + least: how many of `fit` must be there at the next GPU, itself included
+        """
         if self.left is not None:
             self.left -= 1
             if self.left < 0:
@@ -213,11 +227,11 @@ class _Search:
             into.append((group, total))
             return
         taken = sum(1 << gpu for gpu in group)
-        while fit.bit_count() >= more:
+        while fit.bit_count() >= least:
             bit = fit & -fit
             fit ^= bit
             if self.box.twins[bit.bit_length() - 1] & free & ~taken:
                 continue
             gpu = bit.bit_length() - 1
             inside = total + sum(self.box.ranks[gpu][other] for other in group)
-            self._grow((*group, gpu), more - 1, free, fit & self.near[gpu], inside, into)
+            self._grow((*group, gpu), more - 1, free, fit & self.near[gpu], more - 1, inside, into)

@@ -1,4 +1,4 @@
-"""Groups of GPUs for boxes too large to be searched: grown greedily, then GPUs swapped between groups while that helps."""
+"""Groups of GPUs for boxes too large to be searched: grown greedily, then GPUs change places while that helps."""
 
 from __future__ import annotations
 

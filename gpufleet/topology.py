@@ -1,4 +1,4 @@
-"""What joins the GPUs of a box: the order of the links, islands of NVLink, and bridges with fewer links than they should.
+"""What joins the GPUs of a box: the order of links, islands of NVLink, bridges with fewer links than they should have.
 
 Links come from the facts (or a topology scenario): {"0-1": "NV4"} for each pair i < j, in the words of
 `nvidia-smi topo -m`; a pair that nothing could be told of is left out and counts as SYS.
@@ -159,11 +159,11 @@ def degraded(links: Mapping[str, str], gpus: Sequence[Gpu], expected: int | None
     if mesh:
         return _poor_cards(found, names, peers, expected)
     said = [
-        f"GPUs {a} and {b} ({names[a]}): {found[f'{a}-{b}']} NVLink links, {expected} are expected"
+        f"GPUs {a} and {b} ({names[a]}): {_count(found[f'{a}-{b}'])}, {expected} are expected"
         for a, b in map(_ends, found)
         if found[f"{a}-{b}"] < expected
     ]
-    return said + (_unbridged(links, names, peers) if expected else [])
+    return said + (_unbridged(links, names, peers, expected) if expected else [])
 
 
 def _fewer_than_alike(found: Mapping[str, int], names: Mapping[int, Any]) -> list[str]:
@@ -175,8 +175,7 @@ def _fewer_than_alike(found: Mapping[str, int], names: Mapping[int, Any]) -> lis
         if count < found[best]:
             (a, b), (c, d) = _ends(pair), _ends(best)
             said.append(
-                f"GPUs {a} and {b} ({names[a]}): {count} NVLink links, GPUs {c} and {d} of the same kind have "
-                f"{found[best]}"
+                f"GPUs {a} and {b} ({names[a]}): {_count(count)}, GPUs {c} and {d} of the same kind have {found[best]}"
             )
     return said
 
@@ -184,20 +183,22 @@ def _fewer_than_alike(found: Mapping[str, int], names: Mapping[int, Any]) -> lis
 def _poor_cards(
     found: Mapping[str, int], names: Mapping[int, Any], peers: Mapping[int, int], expected: int
 ) -> list[str]:
-    """Cards of a mesh whose best pair has fewer links than expected; those of a kind without NVLink have none to miss."""
+    """Cards of a mesh whose best pair has fewer links than expected; a kind without any NVLink has none to miss."""
     best = dict.fromkeys(names, 0)
     for pair, count in found.items():
         for gpu in _ends(pair):
             best[gpu] = max(best[gpu], count)
     linked = {names[gpu] for gpu in peers}
     return [
-        f"GPU {gpu} ({names[gpu]}): at most {count} NVLink links to another GPU, {expected} are expected"
+        f"GPU {gpu} ({names[gpu]}): at most {_count(count)} to another GPU, {expected} are expected"
         for gpu, count in sorted(best.items())
         if count < expected and names[gpu] in linked
     ]
 
 
-def _unbridged(links: Mapping[str, str], names: Mapping[int, Any], peers: Mapping[int, int]) -> list[str]:
+def _unbridged(
+    links: Mapping[str, str], names: Mapping[int, Any], peers: Mapping[int, int], expected: int
+) -> list[str]:
     """Cards without a bridge that could have one: at least two of the same name have none."""
     linked = {names[gpu] for gpu in peers}
     said = []
@@ -206,10 +207,15 @@ def _unbridged(links: Mapping[str, str], names: Mapping[int, Any], peers: Mappin
         if len(alone) < 2 or (linked and name not in linked):
             continue
         if len(alone) == 2:
-            said.append(f"GPUs {alone[0]} and {alone[1]} ({name}): no NVLink ({link_between(links, *alone)})")
+            what = f"GPUs {alone[0]} and {alone[1]} ({name}): no NVLink ({link_between(links, *alone)})"
         else:
-            said.append(f"GPUs {', '.join(map(str, alone))} ({name}): no NVLink to any other GPU")
+            what = f"GPUs {', '.join(map(str, alone))} ({name}): no NVLink to any other GPU"
+        said.append(f"{what}, {expected} are expected")
     return said
+
+
+def _count(links: int) -> str:
+    return f"{links} NVLink{'' if links == 1 else 's'}"
 
 
 def _ends(pair: str) -> tuple[int, int]:
