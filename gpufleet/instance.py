@@ -26,7 +26,7 @@ FIRST_PORT = 8000
 
 @dataclass(frozen=True)
 class Instance:
-    """`args` and `env` are the engine's own names; `flags` and `variables` have the history of each value.
+    """`args` and `env` are the engine's own names; `flags`, `variables` and `choices` have the history of each value.
 
     + gpus: indexes of NVML, in PCI order; `uuids` are theirs
     + size: GPUs it is to have; more than `gpus` when the box has not enough
@@ -48,6 +48,7 @@ class Instance:
     memory: Memory | None
     flags: Values
     variables: Values
+    choices: Values
 
     @property
     def args(self) -> dict[str, Any]:
@@ -59,8 +60,9 @@ class Instance:
 
     @property
     def because(self) -> dict[str, str]:
-        """The source of each flag, and of each variable as `env.NAME`."""
-        return self.flags.reasons() | {f"env.{key}": source for key, source in self.variables.reasons().items()}
+        """The source of each flag, of each variable as `env.NAME`, and of `stack`, `gpus` and other choices."""
+        variables = {f"env.{key}": source for key, source in self.variables.reasons().items()}
+        return self.choices.reasons() | self.flags.reasons() | variables
 
 
 def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[Instance]) -> Instance:
@@ -113,7 +115,29 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         memory=memory_of(model, stack, cards, flags.values),
         flags=flags,
         variables=variables,
+        choices=_choices(place, link, streams, source, toolkit, settings),
     )
+
+
+def _choices(
+    place: Place, link: str | None, streams: int | None, source: str, toolkit: str | None, settings: Settings
+) -> Values:
+    """What the plan chose besides flags and variables, and why."""
+    choices = Values()
+    choices.lay(place.stack_why, {"stack": place.stack.name})
+    if place.gpus:
+        joined = f", joined by {link}" if link else ""
+        choices.lay(
+            f"computed: {place.size} of a kind{joined}, the best-joined that are free", {"gpus": list(place.gpus)}
+        )
+    if streams is not None:
+        choices.lay(source, {"streams": streams})
+    owner = settings.host.toolkit is not None
+    why = (
+        "host.toolkit" if owner else f"stack {place.stack.name}" if place.stack.cuda_toolkit else "computed: the newest"
+    )
+    choices.lay(why, {"cuda_toolkit": toolkit})
+    return choices
 
 
 def _fill_in(variables: Values, facts: Mapping[str, Any]) -> None:

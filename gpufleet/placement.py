@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpufleet.catalogue import Catalogue
@@ -25,7 +25,7 @@ SIZES = (1, 2, 4, 8, 16)
 class Place:
     """An entry's instance on a group of GPUs; an empty group is a stack for CPUs.
 
-    + why: who chose the number of GPUs
+    + why: who chose the number of GPUs; `stack_why`: who chose the stack
     """
 
     entry: Serve
@@ -35,6 +35,7 @@ class Place:
     gpus: tuple[int, ...]
     size: int  # GPUs that it is to have; more than it got when the box has not enough
     why: str
+    stack_why: str
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class _Want:
     size: int
     count: int | None  # None: as many as there is room for
     why: str
+    stack_why: str
     fits: bool
 
 
@@ -81,7 +83,7 @@ def place(
         for want in chosen or [best]:
             room = len(want.kind) // want.size if want.size else 1
             count = want.count or (max(room, 1) if len(entries) == 1 else 1)
-            wants.append(_Want(entry, model, want.stack, want.kind, want.size, count, want.why, want.fits))
+            wants.append(replace(want, count=count))
             taken = want.kind[: min(want.size * count, len(want.kind))] if want.size else ()
             free = [index for index in free if index not in taken]
     return list(_grouped(facts, wants)), unplaced
@@ -99,12 +101,14 @@ def _wants(
     for name, kind in [*kinds.items(), *((name, []) for name in sorted(named))] or [("cpu", [])]:
         traits = traits_of_group(facts, kind, None) if kind else traits_of(facts)
         layers = list(view.layers(entry, traits))
-        stack = _stack(view, stacks, strongest(layers, "stack")[0], name)
+        named, chosen = strongest(layers, "stack")
+        stack = _stack(view, stacks, named, name)
         if stack is None:
             continue
+        chosen = chosen or f"computed: the default for {name}"
         count = strongest(layers, "instances")[0]
         if "cpu" in stack.arch:
-            yield _Want(entry, model, stack, (), 0, count or 1, "", True)
+            yield _Want(entry, model, stack, (), 0, count or 1, "", chosen, True)
             return
         asked, why = strongest(layers, "tensor_parallel_size")
         if asked is None:
@@ -113,7 +117,7 @@ def _wants(
             size, fits = asked, asked <= len(kind)
         else:
             size, fits, why = _fewest(view, facts, entry, model, stack, kind, traits)
-        yield _Want(entry, model, stack, tuple(kind), size, count, str(why), fits and name in stack.arch)
+        yield _Want(entry, model, stack, tuple(kind), size, count, str(why), chosen, fits and name in stack.arch)
 
 
 def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -> Stack | None:
@@ -196,7 +200,7 @@ def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place
             groups[number] = sorted(next(taken) for _ in range(want.count or 1))
     for number, want in enumerate(wants):
         for index, group in enumerate(groups.get(number) or [()] * (want.count or 1)):
-            yield Place(want.entry, want.model, want.stack, index + 1, group, want.size, want.why)
+            yield Place(want.entry, want.model, want.stack, index + 1, group, want.size, want.why, want.stack_why)
 
 
 def _as_far_as_it_goes(sizes: Sequence[int], free: list[int]) -> list[tuple[int, ...]]:

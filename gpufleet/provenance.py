@@ -38,13 +38,9 @@ class Values:
                 target[key] = value
                 self.trace.setdefault(dotted, []).append(Given(source, value))
 
-    def given(self, dotted: str) -> list[Given]:
-        """All that was given for a key, weakest first; empty for one that nobody gave."""
-        return self.trace.get(dotted, [])
-
     def source(self, key: str) -> str | None:
         """The strongest source of a key, or of the last value below it."""
-        found = [history[-1].source for name, history in self._below(key)]
+        found = [history[-1].source for name, history in self.below(key)]
         return found[-1] if found else None
 
     def reasons(self) -> dict[str, str]:
@@ -52,5 +48,6 @@ class Values:
         reasons = {key: history[-1].source for key, history in self.trace.items()}
         return {**{key.split(".", 1)[0]: source for key, source in reasons.items()}, **reasons}
 
-    def _below(self, key: str) -> Iterator[tuple[str, list[Given]]]:
+    def below(self, key: str) -> Iterator[tuple[str, list[Given]]]:
+        """(dotted key, all that was given for it), for a key and everything inside it."""
         return ((name, history) for name, history in self.trace.items() if name == key or name.startswith(f"{key}."))

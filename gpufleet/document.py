@@ -1,0 +1,49 @@
+"""A plan as data: the JSON of `gpufleet plan --json`, schema 1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from gpufleet.instance import Instance
+from gpufleet.plan import BoxPlan
+from gpufleet.render import release
+from gpufleet.rules import Finding
+
+
+def document(plans: Sequence[tuple[BoxPlan, Sequence[Finding], Sequence[Finding]]]) -> dict[str, Any]:
+    """The document of (plan, findings, silenced findings) of each box."""
+    return {"schema": 1, "boxes": [_box(*item) for item in plans]}
+
+
+def _box(plan: BoxPlan, findings: Sequence[Finding], silenced: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        "name": plan.name,
+        "traits": plan.traits,
+        "facts_at": plan.facts.get("at"),
+        "cuda_toolkits": plan.toolkits,
+        "idle_gpus": plan.idle_gpus,
+        "instances": [_instance(item) for item in plan.instances],
+        "findings": [asdict(finding) for finding in findings],
+        "silenced": [asdict(finding) for finding in silenced],
+    }
+
+
+def _instance(item: Instance) -> dict[str, Any]:
+    return {
+        "name": item.name,
+        "model": item.model.name,
+        "stack": item.stack.name,
+        "cuda_toolkit": item.cuda_toolkit,
+        "gpus": list(item.gpus),
+        "link": item.link,
+        "port": item.port,
+        "streams": item.streams,
+        "traits": list(item.traits),
+        "args": item.args,
+        "env": item.env,
+        "digest": release(item).digest,
+        "memory": asdict(item.memory) | {"fits": item.memory.fits} if item.memory else {},
+        "because": item.because,
+    }

@@ -1,0 +1,110 @@
+"""A topology scenario: a box written down in a page of JSON, for plans without a box and for the lab."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from gpufleet.errors import ConfigError, nearest
+from gpufleet.schema import Data, OneLine, read
+from gpufleet.topology import rank
+
+SCHEMA = 2  # of the facts that are made of it
+# By driver branch, newest first: the CUDA version that a driver of that branch or above reports.
+_CUDA = [(610, 13030), (595, 13020), (590, 13010), (580, 13000), (575, 12090), (570, 12080), (550, 12040), (0, 12020)]
+
+
+def _link(word: str) -> str:
+    rank(word)  # raises ValueError for what is no link
+    return word
+
+
+Link = Annotated[str, AfterValidator(_link)]
+Pair = Annotated[str, StringConstraints(pattern=r"^\d+-\d+$")]
+Capability = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+
+class Gpu(Data):
+    """One card: its index as NVML counts, its memory in MiB."""
+
+    index: Annotated[int, Field(ge=0)]
+    name: OneLine
+    compute_capability: Capability
+    memory_mib: Annotated[int, Field(ge=1)]
+    bus_id: OneLine
+
+
+class Scenario(Data):
+    """A box's cards and what joins them; `links` has every pair i < j, in the words of `nvidia-smi topo -m`."""
+
+    name: OneLine
+    driver: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")]
+    gpus: list[Gpu] = []
+    links: dict[Pair, Link] = {}
+    p2p_read: dict[Pair, OneLine] = {}
+    note: OneLine = ""
+    nvswitch: bool = False  # for the lab: all NVLinks end at a switch
+    faults: dict[str, int | str] = {}  # for the lab: NVML functions that fail
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The facts of the box in a scenario's file. Raises ConfigError naming the file and all that is wrong in it."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{path}: cannot be read: {' '.join(str(error).split())}"]) from None
+    if not isinstance(data, dict):
+        raise ConfigError([f"{path}: must be a mapping with name, driver, gpus and links"])
+    scenario = read(Scenario, data, str(path))
+    problems = [f"{path}: {problem}" for problem in _problems(scenario)]
+    if problems:
+        raise ConfigError(problems)
+    return facts_of(scenario)
+
+
+def _problems(scenario: Scenario) -> list[str]:
+    indexes = [gpu.index for gpu in scenario.gpus]
+    if len(set(indexes)) != len(indexes):
+        return ["gpus: an index is there twice"]
+    pairs = {f"{a}-{b}" for a, b in combinations(sorted(indexes), 2)}
+    problems = [f"links: {pair!r} is missing" for pair in sorted(pairs - set(scenario.links))]
+    for key, given in (("links", scenario.links), ("p2p_read", scenario.p2p_read)):
+        problems += [
+            f"{key}: {pair!r} is no pair i-j of these GPUs with i < j{nearest(pair, pairs)}"
+            for pair in sorted(set(given) - pairs)
+        ]
+    return problems
+
+
+def facts_of(scenario: Scenario) -> dict[str, Any]:
+    """Facts as the probe would answer them, as far as a scenario tells; what it does not tell is not in them."""
+    gpus = [gpu.model_dump() | {"uuid": gpu_uuid(scenario.name, gpu.index)} for gpu in scenario.gpus]
+    driver = {"version": scenario.driver, "cuda": _text(cuda_of(scenario.driver)), "module": None, "flavour": None}
+    return {
+        "schema": SCHEMA,
+        "hostname": scenario.name,
+        "gpus": sorted(gpus, key=lambda gpu: gpu["index"]),
+        "links": dict(scenario.links),
+        "p2p_read": dict(scenario.p2p_read),
+        "driver": driver if gpus else None,
+    }
+
+
+def gpu_uuid(name: str, index: int) -> str:
+    """A UUID for a card of a scenario, always the same."""
+    return "GPU-" + str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpufleet-lab:{name}:{index}"))
+
+
+def cuda_of(driver: str) -> int:
+    """The newest CUDA a driver knows, as NVML gives it: 13000 for 13.0."""
+    branch = int(driver.split(".")[0])
+    return next(cuda for least, cuda in _CUDA if branch >= least)
+
+
+def _text(cuda: int) -> str:
+    return f"{cuda // 1000}.{cuda % 1000 // 10}"
