@@ -7,26 +7,26 @@ from dataclasses import asdict
 from typing import Any
 
 from gpufleet.instance import Instance
-from gpufleet.plan import BoxPlan
+from gpufleet.planning import Planned
 from gpufleet.render import release
-from gpufleet.rules import Finding
 
 
-def document(plans: Sequence[tuple[BoxPlan, Sequence[Finding], Sequence[Finding]]]) -> dict[str, Any]:
-    """The document of (plan, findings, silenced findings) of each box."""
-    return {"schema": 1, "boxes": [_box(*item) for item in plans]}
+def document(found: Sequence[Planned]) -> dict[str, Any]:
+    """The document of several boxes."""
+    return {"schema": 1, "boxes": [_box(item) for item in found]}
 
 
-def _box(plan: BoxPlan, findings: Sequence[Finding], silenced: Sequence[Finding]) -> dict[str, Any]:
+def _box(item: Planned) -> dict[str, Any]:
+    plan = item.plan
     return {
         "name": plan.name,
         "traits": plan.traits,
         "facts_at": plan.facts.get("at"),
         "cuda_toolkits": plan.toolkits,
         "idle_gpus": plan.idle_gpus,
-        "instances": [_instance(item) for item in plan.instances],
-        "findings": [asdict(finding) for finding in findings],
-        "silenced": [asdict(finding) for finding in silenced],
+        "instances": [_instance(instance) for instance in plan.instances],
+        "findings": [asdict(finding) for finding in item.findings],
+        "silenced": [asdict(finding) for finding in item.silenced],
     }
 
 

@@ -1,0 +1,116 @@
+"""Plans of whole fleets with what the rules say of them: from kept facts, or from a topology scenario."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpufleet import catalogue, paths, picture, scenario
+from gpufleet.errors import ConfigError
+from gpufleet.inventory import from_file
+from gpufleet.layers import checked
+from gpufleet.models import Model
+from gpufleet.plan import Box, BoxPlan, plan_box
+from gpufleet.rules import Finding, check, silenced
+from gpufleet.stacks import Stack
+
+OPTION = "--set"
+WORDS = {"true": True, "false": False, "none": None, "null": None}
+
+
+@dataclass(frozen=True)
+class Planned:
+    """The plan of a box, what the rules say of it, and what they would say had the owner not silenced them."""
+
+    plan: BoxPlan
+    findings: list[Finding]
+    silenced: list[Finding]
+
+    @property
+    def refused(self) -> bool:
+        return any(finding.level == "error" for finding in self.findings)
+
+
+def checked_plan(plan: BoxPlan) -> Planned:
+    """A plan with its findings. Raises ConfigError when `silence` names no rule."""
+    return Planned(plan, check(plan), silenced(plan))
+
+
+def overrides(given: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
+    """The settings of `--set KEY=VALUE` and `--model NAME`. Raises ConfigError for what is no setting.
+
+    A value is JSON, or True, False, None, or else text; a dotted key goes into a mapping.
+    """
+    values: dict[str, Any] = {"serve": list(models)} if models else {}
+    problems = []
+    for item in given:
+        key, equals, text = item.partition("=")
+        *parents, last = key.split(".")
+        if not equals or not all([*parents, last]):
+            problems.append(f"{OPTION} {item!r}: write KEY=VALUE, such as serve_args.max-model-len=8192")
+            continue
+        branch = values
+        for parent in parents:
+            branch = branch.setdefault(parent, {})
+            if not isinstance(branch, dict):
+                problems.append(f"{OPTION} {item!r}: {parent} was given another value before")
+                branch = {}
+        branch[last] = _value(text)
+    if problems:
+        raise ConfigError(problems)
+    return checked(values, OPTION)
+
+
+def _value(text: str) -> Any:
+    if text.lower() in WORDS:
+        return WORDS[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def of_topology(path: Path, given: Mapping[str, Any]) -> list[Planned]:
+    """The plan of a scenario's box; an owner's catalogues of the working directory count, its group_data does not.
+
+    Raises ConfigError.
+    """
+    facts = scenario.load(path)
+    stacks = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
+    models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
+    box = Box(facts["hostname"], {}, (), str(path))
+    return [checked_plan(plan_box(box, facts, {}, stacks, models, given, given_by=OPTION))]
+
+
+def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
+    """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without."""
+    fleet = from_file(path)
+    names = fleet.select(limit, ())
+    unseen = fleet.unseen(names)
+    if unseen:
+        raise ConfigError(
+            [f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {path}`"]
+        )
+    return [
+        checked_plan(
+            plan_box(
+                fleet.boxes[name], fleet.facts[name], fleet.layers, fleet.stacks, fleet.models, given, given_by=OPTION
+            )
+        )
+        for name in names
+    ]
+
+
+def draw(found: Sequence[Planned], path: Path) -> None:
+    """Write the picture of one box; of several, one file each, with the box's name in it. Raises ConfigError."""
+    for item in found:
+        plan = item.plan
+        place = path if len(found) == 1 else path.with_name(f"{path.stem}-{plan.name}{path.suffix}")
+        text = picture.svg(plan.name, plan.facts.get("gpus") or [], plan.facts.get("links") or {}, plan.instances)
+        try:
+            place.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise ConfigError([f"--svg {place}: {error.strerror}; give a file in a folder that is there"]) from None
