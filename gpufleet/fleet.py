@@ -37,11 +37,11 @@ class Fleet:
 
     def groups(self) -> dict[str, list[Any]]:
         """A pyinfra group for each trait that some box is known to have, and one of all boxes."""
-        groups: dict[str, list[Any]] = {"fleet": [(name, self._data(name)) for name in self.boxes]}
+        groups: dict[str, list[Any]] = {"fleet": [(name, self.connection(name)) for name in self.boxes]}
         return {**groups, **self._by_trait()}
 
-    def _data(self, name: str) -> dict[str, Any]:
-        # Host keys are checked, always: operations.contact asks about unknown ones before pyinfra connects.
+    def connection(self, name: str) -> dict[str, Any]:
+        """pyinfra's data of a box. Host keys are checked, always: unknown ones are asked about before it connects."""
         return {**self.addresses[name], "ssh_strict_host_key_checking": "yes"}
 
     def _by_trait(self) -> dict[str, list[str]]:

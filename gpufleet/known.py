@@ -40,7 +40,7 @@ def stable(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 def rounded(free_mib: int) -> int:
     """Free space, rounded down to two digits: what a log file takes is no news."""
-    step = 10 ** max(len(str(free_mib)) - 2, 0)
+    step = int(10 ** max(len(str(free_mib)) - 2, 0))
     return free_mib // step * step
 
 
@@ -65,7 +65,7 @@ def read_all(folder: Path, names: Iterable[str]) -> dict[str, Mapping[str, Any]]
 def keep(folder: Path, name: str, facts: Mapping[str, Any]) -> bool:
     """Keep the facts of a box, whole or not at all; a file is left as it is when nothing in it but the time changed.
 
-    Returns whether it was written. Facts in which the driver failed to show its cards are not kept: they would make a
+    Returns whether it was written. Facts in which the driver does not show its cards are not kept: they would make a
     box without GPUs of it. Raises ConfigError when the folder cannot be written.
     """
     if not telling(facts):
@@ -85,9 +85,12 @@ def keep(folder: Path, name: str, facts: Mapping[str, Any]) -> bool:
 
 
 def telling(facts: Mapping[str, Any]) -> bool:
-    """Whether a look told what the box is: a driver that is there and shows no card leaves that open."""
+    """Whether a look told what the box is: a driver that shows no card, or a card that does not answer, leaves it open."""
+    gpus = facts.get("gpus") or []
     failed = {error["source"] for error in facts.get("errors") or []}
-    return bool(facts.get("gpus")) or not (facts.get("driver") or failed & {"nvml", "driver"})
+    if gpus:
+        return all(gpu.get("uuid") and gpu.get("compute_capability") for gpu in gpus)
+    return not (facts.get("driver") or failed & {"nvml", "driver"})
 
 
 def news(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
