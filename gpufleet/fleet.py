@@ -83,6 +83,15 @@ class Fleet:
                 self._meant(word, option, hand)
         return self.unseen(self.boxes)
 
+    def concerned(self, limit: Iterable[str], exclude: Iterable[str]) -> list[str]:
+        """The boxes that --limit and --exclude mean as far as is known, and those to be looked at to tell."""
+        limits, excluded = list(limit), list(exclude)
+        new = self.to_look_at(limits, excluded)
+        try:
+            return list(dict.fromkeys([*self.select(limits, excluded), *new]))
+        except ConfigError:  # of a trait that no box is known to have yet
+            return new
+
     def select(self, limit: Iterable[str], exclude: Iterable[str]) -> list[str]:
         """The boxes that --limit and --exclude mean: names (with `*`), groups, traits as far as facts are known.
 

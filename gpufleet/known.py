@@ -85,7 +85,7 @@ def keep(folder: Path, name: str, facts: Mapping[str, Any]) -> bool:
 
 
 def telling(facts: Mapping[str, Any]) -> bool:
-    """Whether a look told what the box is: a driver that shows no card, or a card that does not answer, leaves it open."""
+    """Whether a look told what the box is: not when a driver shows no card, or a card does not answer."""
     gpus = facts.get("gpus") or []
     failed = {error["source"] for error in facts.get("errors") or []}
     if gpus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -70,7 +71,7 @@ def first_contact(
     them again. Raises ConfigError when the answer is no.
     """
     with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
-        answers = list(pool.map(lambda pair: _look(*pair, seconds), addresses.items()))
+        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds), addresses.items()))
     found = [item for item in answers if isinstance(item, Unknown)]
     gone = {name: item for name, item in zip(addresses, answers, strict=True) if isinstance(item, str)}
     if not found:
@@ -99,6 +100,26 @@ def _ask_terminal(question: str) -> str:
         return input(question)
     except EOFError:
         return ""
+
+
+def remedy(box: str, data: Mapping[str, Any], cause: str) -> str:
+    """What to do about a connection that pyinfra could not make, by its words."""
+    address = data.get("ssh_hostname") or box
+    if "does not match" in cause:
+        port, file = data.get("ssh_port"), data.get("ssh_known_hosts_file")
+        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
+        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
+        return (
+            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
+            "between you and it"
+        )
+    if "private key" in cause.lower():
+        return "correct ssh_key, or ssh_key_password when the key has one"
+    if "Authentication" in cause or "authentication" in cause:
+        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
+    if "known_hosts" in cause:
+        return "run this once in a terminal and confirm its key"
+    return f"check that it is on, and that `ssh {address}` works"
 
 
 def remember(item: Unknown) -> None:

@@ -6,6 +6,9 @@ that is off costs its time limit once, a wrong password is tried once, and a fir
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import pyinfra
 import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's, which has to come before they are used
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
@@ -20,12 +24,12 @@ from pyinfra.api.host import Host
 from pyinfra.connectors.ssh import SSHConnector
 
 from gpufleet import known
-from gpufleet.errors import BoxError, ConfigError
+from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 from operations import remote
-from operations.contact import first_contact
+from operations.contact import first_contact, keep_failures_apart, remedy
 
 AT_ONCE = 50
 
@@ -56,11 +60,7 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
     Raises ConfigError when a host key is not trusted, or the words of --limit and --exclude leave no box.
     """
     new = fleet.to_look_at(limit, exclude)
-    try:
-        meant = fleet.select(limit, exclude)
-    except ConfigError:  # a trait that no box is known to have yet
-        meant = []
-    gone = contact(fleet, [*meant, *new], overrides, config)
+    gone = contact(fleet, fleet.concerned(limit, exclude), overrides, config)
     if reachable := [name for name in new if name not in gone]:
         click.echo(f"gpufleet: a first look at {', '.join(reachable)}", err=True)
     found = look_at(fleet, new, overrides, config, gone)
@@ -68,6 +68,7 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
         if seen.facts and known.telling(seen.facts):
             known.keep(fleet.facts_folder, name, seen.facts)
             fleet.facts[name] = seen.facts
+    meant: list[str] = []
     try:
         meant = fleet.select(limit, exclude)
     finally:
@@ -78,6 +79,32 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
             )
     later = contact(fleet, [name for name in meant if name not in found], overrides, config)
     hand_over({**found, **{name: Seen(unreachable=cause) for name, cause in later.items()}}, meant)
+
+
+def alone(fleet: Fleet, names: list[str]) -> dict[str, dict[str, Any] | BoxError]:
+    """Look at these boxes without a run of pyinfra: the facts of each, or why there are none.
+
+    Raises ConfigError when a host key is not trusted. Ctrl-C ends the program at once, with 130.
+    """
+    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    pyinfra.is_cli = True  # a key's password may be asked for
+    pyinfra.logger.setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
+    keep_failures_apart()
+    found = look_at(fleet, names, {}, unreachable=contact(fleet, names, {}))
+    return {name: _facts_or_error(name, fleet.addresses[name], found[name]) for name in names}
+
+
+def _facts_or_error(name: str, address: Mapping[str, Any], seen: Seen) -> dict[str, Any] | BoxError:
+    if seen.facts is None:
+        return seen.failure or BoxError(name, seen.unreachable, remedy(name, address, seen.unreachable))
+    if known.telling(seen.facts):
+        return seen.facts
+    said = "; ".join(error["message"] for error in seen.facts["errors"] if error["source"] in ("nvml", "driver"))
+    return BoxError(
+        name,
+        f"its driver does not show its GPUs ({said or 'no reason given'}); what was known of it stays",
+        "run nvidia-smi on the box; a driver updated without a reboot needs one",
+    )
 
 
 def contact(fleet: Fleet, names: Iterable[str], overrides: Mapping[str, Any], config: Any = None) -> dict[str, str]:

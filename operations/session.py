@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
@@ -41,7 +40,7 @@ from gpufleet.layers import checked
 from gpufleet.report import Outcome, show
 from gpufleet.settings import Settings
 from operations import discovery
-from operations.contact import keep_failures_apart
+from operations.contact import keep_failures_apart, remedy
 
 
 class Stop(CliError, PyinfraError):
@@ -100,7 +99,7 @@ class _Callbacks(BaseStateCallback):
     @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
         cause = " ".join(str(error).split())
-        session.failed(BoxError(host.name, cause, _connect_remedy(host, cause)))
+        session.failed(BoxError(host.name, cause, remedy(host.name, host.data.dict(), cause)))
 
     @staticmethod
     def operation_host_error(
@@ -108,25 +107,6 @@ class _Callbacks(BaseStateCallback):
     ) -> None:
         names = ", ".join(state.get_op_meta(op_hash).names)
         session.failed(BoxError(host.name, f"{names} failed", "read the lines above, then deploy again"))
-
-
-def _connect_remedy(host: Host, cause: str) -> str:
-    address = host.data.get("ssh_hostname") or host.name
-    if "does not match" in cause:
-        port, file = host.data.get("ssh_port"), host.data.get("ssh_known_hosts_file")
-        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
-        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
-        return (
-            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
-            "between you and it"
-        )
-    if "private key" in cause.lower():
-        return "correct ssh_key, or ssh_key_password when the key has one"
-    if "Authentication" in cause or "authentication" in cause:
-        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
-    if "known_hosts" in cause:
-        return "run this once in a terminal and confirm its key"
-    return f"check that it is on, and that `ssh {address}` works"
 
 
 def install() -> None:

@@ -1,0 +1,1 @@
+"""The commands of `gpufleet`, a module each."""
