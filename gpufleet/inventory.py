@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import re
+import runpy
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, paths
+from gpufleet import catalogue, known, owners_groups, paths
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import WRONG, ConfigError, nearest
+from gpufleet.fleet import Fleet
 from gpufleet.layers import Layer, checked, load_group_data
 from gpufleet.models import Model
 from gpufleet.patches import PatchError
 from gpufleet.plan import Box
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
-from gpufleet.traits import traits_of
 
 # What pyinfra's SSH connector takes from a host's data (pyinfra 3.10).
 SSH_KEYS = frozenset(
@@ -47,41 +44,7 @@ SSH_KEYS = frozenset(
     ]
 )
 NAME = re.compile(r"^[A-Za-z0-9]([A-Za-z0-9.-]{0,61}[A-Za-z0-9])?$")
-
-
 _KINDS = {int: "a number", str: "a text"}
-
-
-@dataclass
-class Fleet:
-    """An inventory that was checked: its boxes, the layers that apply to them, and the catalogues."""
-
-    root: Path
-    inventory: Path
-    boxes: dict[str, Box]
-    addresses: dict[str, dict[str, Any]]
-    layers: dict[str, list[Layer]]
-    stacks: Catalogue[Stack]
-    models: Catalogue[Model]
-    facts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    @property
-    def facts_folder(self) -> Path:
-        """Where the facts of its boxes are kept, beside the inventory."""
-        return self.inventory.parent / "facts" / self.inventory.stem
-
-    def groups(self) -> dict[str, list[Any]]:
-        """A pyinfra group for each trait that some box is known to have, and one of all boxes."""
-        groups: dict[str, list[Any]] = {"fleet": [(name, self._data(name)) for name in self.boxes]}
-        for name, facts in self.facts.items():
-            for trait in traits_of(facts):
-                groups.setdefault(trait, []).append(name)
-        return groups
-
-    def _data(self, name: str) -> dict[str, Any]:
-        # Host keys are checked, always: operations.contact asks about unknown ones before pyinfra connects.
-        return {**self.addresses[name], "ssh_strict_host_key_checking": "yes"}
-
 
 # The fleet that the running command works on, and what is to be done with it before pyinfra connects.
 _current: list[Fleet] = []
@@ -106,7 +69,7 @@ def by_traits(boxes: Sequence[Any], models: Iterable[str | Path] = ()) -> dict[s
     frame = sys._getframe(1)
     source = Path(frame.f_code.co_filename).resolve()
     try:
-        fleet = load(boxes, source, [Path(folder) for folder in models], _lists(frame.f_globals))
+        fleet = load(boxes, source, [Path(folder) for folder in models], owners_groups.computed(frame.f_globals))
         check_directory(fleet)
         _current[:] = [fleet]
         for hook in before_connect:
@@ -116,6 +79,28 @@ def by_traits(boxes: Sequence[Any], models: Iterable[str | Path] = ()) -> dict[s
             print(f"gpufleet: {problem}", file=sys.stderr)
         raise SystemExit(WRONG) from None
     return fleet.groups()
+
+
+def from_file(path: Path) -> Fleet:
+    """The fleet of an inventory file, run outside pyinfra as pyinfra runs it: in its fleet's folder, hooks included.
+
+    Raises ConfigError when it cannot be run; SystemExit once `by_traits` has said what is wrong in it.
+    """
+    _current.clear()
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # an inventory may import what lies beside deploy.py
+    try:
+        runpy.run_path(str(path))
+    except ConfigError:
+        raise
+    except Exception as error:  # an owner's file can raise anything
+        raise ConfigError([f"{path}: {type(error).__name__}: {error}"]) from error
+    return current()
+
+
+def folder_of(source: Path) -> Path:
+    """The fleet's folder: the one that `inventory/` is in, or the file's own."""
+    return source.parent.parent if source.parent.name == "inventory" else source.parent
 
 
 def check_directory(fleet: Fleet) -> None:
@@ -136,8 +121,8 @@ def load(
 
     + computed: groups the inventory has made so far, which its text alone does not show
     """
-    by_hand = {**_groups_of(source), **(computed or {})}
-    root = source.parent.parent if source.parent.name == "inventory" else source.parent
+    by_hand = {**owners_groups.written(source), **(computed or {})}
+    root = folder_of(source)
     shown = str(source.relative_to(root))
     problems: list[str] = []
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))
@@ -160,7 +145,7 @@ def load(
     problems += _unknown_names(fleet) + _same_address(fleet, shown)
     if problems:
         raise ConfigError(problems)
-    fleet.facts = _cached_facts(fleet)
+    fleet.facts = known.read_all(fleet.facts_folder, fleet.boxes)
     return fleet
 
 
@@ -201,30 +186,6 @@ def _resolves(name: str) -> bool:
     except OSError:
         return False
     return True
-
-
-def _groups_of(source: Path) -> dict[str, list[str]]:
-    """The groups an inventory file defines by hand: module-level lists of names, read without running it again."""
-    groups: dict[str, list[str]] = {}
-    for node in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.List):
-            members = [item.elts[0] if isinstance(item, ast.Tuple) and item.elts else item for item in node.value.elts]
-            names = [str(member.value) for member in members if isinstance(member, ast.Constant)]
-            for target in node.targets:
-                if isinstance(target, ast.Name) and not target.id.startswith("_"):
-                    groups[target.id] = names
-    return groups
-
-
-def _lists(names: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The groups among an inventory's names: lists of boxes, as pyinfra takes them."""
-    groups = {}
-    for name, value in names.items():
-        if isinstance(value, list) and not name.startswith("_"):
-            members = [item[0] if isinstance(item, tuple) and item else item for item in value]
-            if all(isinstance(member, str) for member in members):
-                groups[name] = members
-    return groups
 
 
 def _incomplete(stacks: Catalogue[Stack]) -> list[str]:
@@ -271,17 +232,3 @@ def _problems(known: Catalogue[Any], name: str, where: str) -> list[str]:
     except ConfigError as error:
         return error.problems
     return []
-
-
-def _cached_facts(fleet: Fleet) -> dict[str, Mapping[str, Any]]:
-    """Facts of an earlier run, by box; a file that cannot be read counts as absent and is written anew."""
-    found: dict[str, Mapping[str, Any]] = {}
-    for name in fleet.boxes:
-        try:
-            facts = json.loads((fleet.facts_folder / f"{name}.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
-            continue
-        with suppress(AttributeError, KeyError, TypeError, ValueError):
-            if facts["schema"] == 1 and traits_of(facts):
-                found[name] = facts
-    return found

@@ -25,6 +25,7 @@ class Outcome:
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
     leaving: list[str] = field(default_factory=list)  # names of instances
     failure: str = ""
+    held: bool = False  # nothing was wrong with it, but the whole run was refused
     interrupted: bool = False
 
     @property
@@ -77,6 +78,8 @@ def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
         return "failed"
     if outcome.refused:
         return "refused"
+    if outcome.held:
+        return "not touched: the run was refused"
     gate = outcome.gates.get(instance.name) if instance else None
     if gate:
         return f"serving, {'restarted' if gate['restarted'] else 'not restarted'}, gated in {gate['seconds']} s"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -51,6 +51,12 @@ class Expect(Data):
     gpus: Annotated[int, Field(ge=0)] | None = None
 
 
+class Rollout(Data):
+    """How a run over several boxes goes."""
+
+    on_refusal: Literal["stop", "leave out"] = "stop"  # what an error of this box's plan costs: the run, or the box
+
+
 class Settings(Data):
     """All of it. A layer holds some of these keys."""
 
@@ -65,3 +71,4 @@ class Settings(Data):
     silence: list[Name] = []
     host: Host = Host()
     mirrors: Mirrors = Mirrors()
+    rollout: Rollout = Rollout()

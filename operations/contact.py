@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gaierror
 from typing import Any, TextIO
 
 from paramiko import HostKeys, MissingHostKeyPolicy, PKey, SSHException
@@ -58,17 +60,22 @@ class _LookingClient(SSHClient):
 def first_contact(
     addresses: Mapping[str, Mapping[str, Any]],
     ask: Callable[[str], str] | None = None,
-) -> list[Unknown]:
-    """Look at boxes with unknown host keys, show the keys, ask once for all, and remember them; returns the new ones.
+    seconds: float = CONNECT_SECONDS,
+) -> dict[str, str]:
+    """Look at boxes with unknown host keys, show the keys, ask once for all, and remember them.
 
     + addresses: pyinfra's ssh_… data by box
     + ask: how to ask (default: the terminal; without one the keys are refused)
-    A box that cannot be reached is left for pyinfra to report. Raises ConfigError when the answer is no.
+    + seconds: the time limit of a connection
+    Returns the boxes that were found not to be there, with the cause in pyinfra's words, so that nobody has to wait for
+    them again. Raises ConfigError when the answer is no.
     """
     with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
-        found = [item for item in pool.map(lambda pair: _look(*pair), addresses.items()) if item]
+        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds), addresses.items()))
+    found = [item for item in answers if isinstance(item, Unknown)]
+    gone = {name: item for name, item in zip(addresses, answers, strict=True) if isinstance(item, str)}
     if not found:
-        return []
+        return gone
     lines = [item.line() for item in found]
     if ask is None:
         if not sys.stdin.isatty():
@@ -84,7 +91,7 @@ def first_contact(
         raise ConfigError(f"{line}: its host key is not trusted. Nothing was done" for line in lines)
     for item in found:
         remember(item)
-    return found
+    return gone
 
 
 def _ask_terminal(question: str) -> str:
@@ -93,6 +100,26 @@ def _ask_terminal(question: str) -> str:
         return input(question)
     except EOFError:
         return ""
+
+
+def remedy(box: str, data: Mapping[str, Any], cause: str) -> str:
+    """What to do about a connection that pyinfra could not make, by its words."""
+    address = data.get("ssh_hostname") or box
+    if "does not match" in cause:
+        port, file = data.get("ssh_port"), data.get("ssh_known_hosts_file")
+        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
+        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
+        return (
+            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
+            "between you and it"
+        )
+    if "private key" in cause.lower():
+        return "correct ssh_key, or ssh_key_password when the key has one"
+    if "Authentication" in cause or "authentication" in cause:
+        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
+    if "known_hosts" in cause:
+        return "run this once in a terminal and confirm its key"
+    return f"check that it is on, and that `ssh {address}` works"
 
 
 def remember(item: Unknown) -> None:
@@ -127,7 +154,8 @@ def keep_failures_apart() -> None:
     ssh_util.getpass = ask
 
 
-def _look(box: str, data: Mapping[str, Any]) -> Unknown | None:
+def _look(box: str, data: Mapping[str, Any], seconds: float) -> Unknown | str | None:
+    """The key of a box that nobody knows yet; a text: why the box is not there; None: known, or for pyinfra to say."""
     client = _LookingClient()
     port = int(data.get("ssh_port") or 0)
     arguments: dict[str, Any] = {"port": port} if port else {}
@@ -147,14 +175,18 @@ def _look(box: str, data: Mapping[str, Any]) -> Unknown | None:
             data.get("ssh_hostname") or box,
             _pyinfra_ssh_config_file=data.get("ssh_config_file"),
             _pyinfra_ssh_known_hosts_file=os.devnull,
-            timeout=CONNECT_SECONDS,
+            timeout=seconds,
             allow_agent=False,
             look_for_keys=False,
             **arguments,
         )
     except _Seen as seen:
         return Unknown(box, entry, seen.key, Path(files[0]).expanduser())
-    except (OSError, SSHException, EOFError):
+    except OSError as error:
+        if data.get("ssh_connect_retries"):  # it may come up while pyinfra tries again
+            return None
+        return f"Could not {'resolve hostname' if isinstance(error, gaierror) else 'connect'} ({error})"
+    except (SSHException, EOFError):
         return None
     finally:
         client.close()

@@ -20,6 +20,7 @@ from gpufleet.errors import BoxError
 from gpufleet.kit import Kit, build
 
 SILENCE_MS = 60_000
+LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
 KIT_FOLDER = "/opt/gpufleet/kit"
 AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
 PASSWORD_VARIABLE = "GPUFLEET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable
@@ -45,20 +46,24 @@ def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
     answer = _first_command(host, spec)
     if answer.startswith("GPUFLEET:NOKIT"):
         _push_kit(host)
-        return dict(call(host, "probe", spec)["facts"])
+        return dict(call(host, "probe", spec, seconds=LOOK_SECONDS)["facts"])
     if answer.startswith("GPUFLEET:"):
         raise _explain(host, answer)
     return dict(_result(host, answer.splitlines(), host.log)["facts"])
 
 
-def call(host: Host, verb: str, spec: Mapping[str, Any], payload: Iterable[bytes] = ()) -> dict[str, Any]:
+def call(
+    host: Host, verb: str, spec: Mapping[str, Any], payload: Iterable[bytes] = (), seconds: float | None = None
+) -> dict[str, Any]:
     """Run a verb of the kit as root and return its result; its log lines are shown as they come.
 
     + payload: bytes that follow the spec on standard input
+    + seconds: how long it may be silent; None: for ever
     Raises BoxError with the cause and the remedy that the kit gives.
     """
     command = f"exec python3 {shlex.quote(_kit_path())} {shlex.quote(verb)}"
-    return _result(host, _run(host, command, _chained(_line(spec), payload), _become.get(host.name)), host.log)
+    lines = _run(host, command, _chained(_line(spec), payload), _become.get(host.name), seconds)
+    return _result(host, lines, host.log)
 
 
 def _kit_path() -> str:
@@ -82,7 +87,7 @@ command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo "GPUFLEET:AS:$S"
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-    answer = _from_mark("\n".join(_run(host, script, [], None)))
+    answer = _from_mark("\n".join(_run(host, script, [], None, LOOK_SECONDS)))
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
         _become[host.name] = "" if first != "GPUFLEET:AS:" else None
@@ -102,7 +107,7 @@ command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo GPUFLEET:AS:
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-        answer = _from_mark("\n".join(_run(host, root_script, [], password)))
+        answer = _from_mark("\n".join(_run(host, root_script, [], password, LOOK_SECONDS)))
         return answer.removeprefix("GPUFLEET:AS:\n")
     return answer
 
@@ -150,7 +155,7 @@ chmod 644 "$part" && sync "$part" && mv "$part" {path} && sync {KIT_FOLDER}
 find {KIT_FOLDER} -name '.part-*' -mmin +60 -delete
 find {KIT_FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
 """
-    for line in _run(host, script, [kit().data], _become.get(host.name)):
+    for line in _run(host, script, [kit().data], _become.get(host.name), LOOK_SECONDS):
         raise BoxError(host.name, f"the kit could not be put into {KIT_FOLDER}: {line}", AGAIN)
 
 
@@ -163,7 +168,9 @@ def _chained(first: Iterable[bytes], second: Iterable[bytes]) -> Iterator[bytes]
     yield from second
 
 
-def _run(host: Host, script: str, stdin: Iterable[bytes], password: str | None) -> Iterator[str]:
+def _run(
+    host: Host, script: str, stdin: Iterable[bytes], password: str | None, seconds: float | None = None
+) -> Iterator[str]:
     """Run a shell script on the box and yield its lines; `password`: as root through sudo ("" needs none)."""
     command = f"sh -c {shlex.quote(script)}"
     if password is not None:
@@ -172,6 +179,7 @@ def _run(host: Host, script: str, stdin: Iterable[bytes], password: str | None) 
         stdin = _chained([password.encode() + b"\n"] if password else [], stdin)
     # A login shell that is no POSIX shell still understands this.
     channel = _channel(host)
+    channel.settimeout(seconds)
     try:
         channel.exec_command(f"env LC_ALL=C {command}")
         _send(channel, stdin)
@@ -179,6 +187,8 @@ def _run(host: Host, script: str, stdin: Iterable[bytes], password: str | None) 
         said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
         status = channel.recv_exit_status()
     except (SSHException, OSError, EOFError) as error:
+        if seconds and isinstance(error, TimeoutError):
+            raise BoxError(host.name, f"no answer within {seconds:.0f} s", "see what the box is busy with") from error
         raise BoxError(host.name, f"the connection broke off ({error or type(error).__name__})", AGAIN) from error
     finally:
         channel.close()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -30,18 +28,19 @@ from gpufleet.errors import (
     BOX_FAILED,
     DONE,
     INTERRUPTED,
-    REFUSED,
     WOULD_CHANGE,
     WRONG,
     BoxError,
     ConfigError,
     nearest,
 )
-from gpufleet.inventory import SSH_KEYS, Fleet
+from gpufleet.fleet import Fleet
+from gpufleet.inventory import SSH_KEYS
 from gpufleet.layers import checked
 from gpufleet.report import Outcome, show
 from gpufleet.settings import Settings
-from operations.contact import first_contact, keep_failures_apart
+from operations import discovery
+from operations.contact import keep_failures_apart, remedy
 
 
 class Stop(CliError, PyinfraError):
@@ -60,6 +59,7 @@ class Session:
     """What became of each box in this run."""
 
     outcomes: dict[str, Outcome] = field(default_factory=dict)
+    overrides: dict[str, Any] = field(default_factory=dict)  # the data that the command line gives every box
     shown: bool = False
     dry: bool = False
 
@@ -72,12 +72,10 @@ class Session:
             outcome.failure = str(error).removeprefix(f"{error.box}: ")
 
     def exit_code(self) -> int:
-        """1 when a box failed, 3 when rules refused some, 5 when a dry run found something to change, else 0."""
+        """1 when a box failed or was left out, 5 when a dry run found something to change, else 0."""
         outcomes = self.outcomes.values()
-        if any(outcome.failure for outcome in outcomes):
+        if any(outcome.failure or outcome.refused for outcome in outcomes):
             return BOX_FAILED
-        if any(outcome.refused for outcome in outcomes):
-            return REFUSED
         if self.dry and any(outcome.changes for outcome in outcomes):
             return WOULD_CHANGE
         return DONE
@@ -101,7 +99,7 @@ class _Callbacks(BaseStateCallback):
     @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
         cause = " ".join(str(error).split())
-        session.failed(BoxError(host.name, cause, _connect_remedy(host, cause)))
+        session.failed(BoxError(host.name, cause, remedy(host.name, host.data.dict(), cause)))
 
     @staticmethod
     def operation_host_error(
@@ -109,25 +107,6 @@ class _Callbacks(BaseStateCallback):
     ) -> None:
         names = ", ".join(state.get_op_meta(op_hash).names)
         session.failed(BoxError(host.name, f"{names} failed", "read the lines above, then deploy again"))
-
-
-def _connect_remedy(host: Host, cause: str) -> str:
-    address = host.data.get("ssh_hostname") or host.name
-    if "does not match" in cause:
-        port, file = host.data.get("ssh_port"), host.data.get("ssh_known_hosts_file")
-        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
-        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
-        return (
-            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
-            "between you and it"
-        )
-    if "private key" in cause.lower():
-        return "correct ssh_key, or ssh_key_password when the key has one"
-    if "Authentication" in cause or "authentication" in cause:
-        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
-    if "known_hosts" in cause:
-        return "run this once in a terminal and confirm its key"
-    return f"check that it is on, and that `ssh {address}` works"
 
 
 def install() -> None:
@@ -152,7 +131,9 @@ def install() -> None:
     signal.signal(signal.SIGINT, _interrupted)
     atexit.register(session.report)
     pyinfra_cli.cli._exit = _exit
+    _keep_overrides()
     keep_failures_apart()
+    discovery.connect_once()
     inventory.before_connect.append(_before_connect)
 
 
@@ -160,9 +141,19 @@ def installed() -> bool:
     return bool(_installed)
 
 
+def _keep_overrides() -> None:
+    """What --data, --ssh-user, --ssh-password-prompt and the like come to, as pyinfra hands it to the inventory."""
+    original = pyinfra_cli.cli.make_inventory
+
+    def make_inventory(*args: Any, **kwargs: Any) -> Any:
+        session.overrides = dict(kwargs.get("override_data") or {})
+        return original(*args, **kwargs)
+
+    pyinfra_cli.cli.make_inventory = make_inventory
+
+
 def _before_connect(fleet: Fleet) -> None:
     params = click.get_current_context().params
-    boxes = _selected(fleet, params.get("limit") or (), params.get("exclude") or ())
     _check_data(params.get("data") or ())
     config = ctx_config.get()
     if params.get("fail_percent") is None:
@@ -176,9 +167,11 @@ def _before_connect(fleet: Fleet) -> None:
         state.add_callback_handler(_Callbacks())
 
     state.init = init
-    overrides = {f"ssh_{key}": params.get(f"ssh_{key}") for key in ("user", "port", "key")}
-    given = {key: value for key, value in overrides.items() if value}
-    first_contact({name: {**fleet.addresses[name], **given} for name in boxes})
+    limit, exclude = list(params.get("limit") or ()), list(params.get("exclude") or ())
+    if tuple(params.get("operations") or ())[:1] == ("debug-inventory",):
+        fleet.select(limit, exclude)  # it connects to nothing
+    else:
+        discovery.meet(fleet, limit, exclude, session.overrides, config)
 
 
 def _check_data(given: Iterable[str]) -> None:
@@ -189,34 +182,6 @@ def _check_data(given: Iterable[str]) -> None:
         raise ConfigError(f"--data: unknown key {key!r}{nearest(key, known)}" for key in unknown)
     values = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in given)}
     checked({key: value for key, value in values.items() if key in Settings.model_fields}, "--data")
-
-
-def _selected(fleet: Fleet, limit: Iterable[str], exclude: Iterable[str]) -> list[str]:
-    """The boxes this run is for. Raises ConfigError when --limit or --exclude leave none, or name nothing."""
-    groups = {name: list(fleet.boxes) for name in ("fleet", fleet.inventory.stem)}
-    for box in fleet.boxes.values():
-        for group in box.groups:
-            groups.setdefault(group, []).append(box.name)
-    for trait, members in fleet.groups().items():
-        groups.setdefault(trait, [item if isinstance(item, str) else item[0] for item in members])
-
-    def matches(patterns: Iterable[str], option: str) -> set[str]:
-        found: set[str] = set()
-        for pattern in patterns:
-            boxes = groups.get(pattern) or [name for name in fleet.boxes if fnmatch(name, pattern)]
-            if not boxes:
-                raise ConfigError(
-                    [f"{option} {pattern!r} names no box and no group{nearest(pattern, [*fleet.boxes, *groups])}"]
-                )
-            found.update(boxes)
-        return found
-
-    limits = list(limit)
-    chosen = matches(limits, "--limit") if limits else set(fleet.boxes)
-    chosen -= matches(exclude, "--exclude")
-    if not chosen:
-        raise ConfigError(["--limit and --exclude leave no box"])
-    return [name for name in fleet.boxes if name in chosen]
 
 
 def _exit() -> None:

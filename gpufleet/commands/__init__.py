@@ -1,1 +1,1 @@
-"""The commands of `gpufleet`, one module each."""
+"""The commands of `gpufleet`, a module each."""

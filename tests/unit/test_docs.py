@@ -10,7 +10,7 @@ import pytest
 
 from gpufleet.rules.base import RULES
 from gpufleet.schema import Data
-from gpufleet.settings import Expect, Host, Mirrors, Serve, Settings
+from gpufleet.settings import Expect, Host, Mirrors, Rollout, Serve, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "lab" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -59,7 +59,15 @@ def test_a_rule_is_described_with_its_level_and_a_remedy(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "prefix"), [(Settings, ""), (Serve, ""), (Host, "host."), (Mirrors, "mirrors."), (Expect, "expect.")]
+    ("kind", "prefix"),
+    [
+        (Settings, ""),
+        (Serve, ""),
+        (Host, "host."),
+        (Mirrors, "mirrors."),
+        (Expect, "expect."),
+        (Rollout, "rollout."),
+    ],
 )
 def test_every_setting_has_its_row_and_no_other(kind: type[Data], prefix: str) -> None:
     page = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")

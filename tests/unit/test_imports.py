@@ -15,6 +15,8 @@ ALLOWED = {
     "hostkit": {"hostkit", "pynvml"},
     "operations": {"operations", "gpufleet", "pyinfra", "pyinfra_cli", "paramiko", "gevent", "click"},
 }  # fmt: skip
+# A command that reaches boxes does it by the operations, imported only when it runs: the core stays pure.
+COMMANDS = {"gpufleet/commands/discover.py": {"operations"}}
 
 
 def imported(path: Path) -> set[str]:
@@ -30,4 +32,5 @@ def test_a_package_imports_only_what_it_may(package: str) -> None:
     import sys
 
     for path in sorted((REPOSITORY / package).rglob("*.py")):
-        assert imported(path) - ALLOWED[package] - set(sys.stdlib_module_names) == set(), path
+        more = COMMANDS.get(str(path.relative_to(REPOSITORY)), set())
+        assert imported(path) - ALLOWED[package] - more - set(sys.stdlib_module_names) == set(), path

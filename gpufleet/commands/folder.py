@@ -1,0 +1,43 @@
+"""What commands on a fleet's folder share: going there, running its inventory, ending with 2 when it is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from gpufleet.errors import WRONG, ConfigError
+
+
+class Wrong(click.ClickException):
+    """The call or the configuration is wrong; nothing was touched."""
+
+    exit_code = WRONG
+
+    def show(self, file: object = None) -> None:
+        for line in self.message.splitlines():
+            click.echo(f"gpufleet: {line}", err=True)
+
+
+def enter(inventory: Path) -> Path:
+    """Go to the fleet's folder, from wherever the command is called; the inventory's path as seen from there."""
+    from gpufleet.inventory import folder_of  # only here: `gpufleet --help` has no use for all that it imports
+
+    if not inventory.is_file():
+        raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
+    path = inventory.resolve()
+    root = folder_of(path)
+    os.chdir(root)
+    return path.relative_to(root)
+
+
+@contextmanager
+def configuration() -> Iterator[None]:
+    """What is wrong with the configuration ends the command with 2, a line each."""
+    try:
+        yield
+    except ConfigError as error:
+        raise Wrong("\n".join(error.problems)) from error

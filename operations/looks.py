@@ -1,0 +1,176 @@
+"""The look at all boxes of a run, before any is changed: each is probed once, planned and checked by the rules.
+
+deploy.py runs once for each box; the first that comes has all boxes looked at, in a pool of its own, and the others
+wait for its answer. That is no barrier: it works with one box at a time (`--parallel 1`) as with a hundred.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyinfra
+from gevent.lock import RLock
+from gevent.pool import Pool
+from pyinfra.api.host import Host
+from pyinfra.api.state import State
+
+from gpufleet import inventory, known
+from gpufleet.changes import Changes, changes
+from gpufleet.errors import REFUSED, WRONG, BoxError, ConfigError
+from gpufleet.fleet import Fleet
+from gpufleet.hardware import differences
+from gpufleet.layers import checked
+from gpufleet.plan import BoxPlan, plan_box
+from gpufleet.rules import Finding, check
+from gpufleet.settings import Settings
+from operations import discovery, remote
+from operations.session import Stop, session
+
+AT_ONCE = 50
+_lock = RLock()
+_answer: list[dict[str, Decided] | Exception] = []
+
+
+@dataclass(frozen=True)
+class Decided:
+    """What is to be done on a box."""
+
+    plan: BoxPlan
+    changes: Changes
+
+
+def of_this_run() -> dict[str, Decided]:
+    """The boxes that go on, by name. Raises Stop when the configuration is wrong, or the run is refused."""
+    with _lock:
+        if not _answer:
+            try:
+                _answer.append(_look_at_all(pyinfra.state, inventory.current()))
+            except ConfigError as error:
+                _answer.append(Stop(str(error), WRONG))
+            except Exception as error:  # all boxes are to see it, and not each to look again
+                _answer.append(error)
+    if isinstance(_answer[0], Exception):
+        raise _answer[0]
+    return _answer[0]
+
+
+def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
+    hosts = [host for host in state.inventory if host in state.active_hosts]
+    overrides = _settings(session.overrides)
+    packages = discovery.wanted_packages(fleet, overrides)
+    decided: dict[str, Decided] = {}
+    failed: set[Host] = set()
+    wrong: list[str] = []
+    answers = Pool(AT_ONCE).map(lambda host: _facts(host, packages), hosts)
+    for host, answer in zip(hosts, answers, strict=True):
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            decided[host.name] = _decide(host, fleet, answer, overrides)
+        except ConfigError as error:
+            wrong += error.problems
+        except Exception as error:  # whatever it is, it is this box's; the others go on
+            _failed(host, error)
+            failed.add(host)
+    if wrong:
+        raise ConfigError(wrong)
+    refused = [name for name in decided if session.of(name).refused]
+    if any(decided[name].plan.settings.rollout.on_refusal == "stop" for name in refused):
+        raise _refusal(decided, refused)
+    state.fail_hosts(failed)
+    going_on = {name: found for name, found in decided.items() if name not in refused}
+    for host in hosts:
+        if host.name in going_on:
+            _to_do(host, going_on[host.name].changes)
+    return going_on
+
+
+def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
+    try:
+        return discovery.earlier(host.name) or remote.probe(host, packages)
+    except Exception as error:
+        return error
+
+
+def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[str, Any]) -> Decided:
+    _whole(host.name, facts)
+    changed = _hardware_changed(fleet, host.name, facts)
+    if not changed:
+        known.keep(fleet.facts_folder, host.name, facts)
+    plan = plan_box(fleet.boxes[host.name], facts, fleet.layers, fleet.stacks, fleet.models, overrides)
+    outcome = session.of(host.name)
+    outcome.plan, outcome.findings = plan, [*changed, *check(plan)]
+    for finding in outcome.findings:
+        color = {"error": "red", "warning": "yellow"}.get(finding.level)
+        host.log_styled(f"{finding.level} {finding.code}: {finding.message}. Remedy: {finding.remedy}", fg=color)
+    return Decided(plan, changes(plan))
+
+
+def _to_do(host: Host, found: Changes) -> None:
+    outcome = session.of(host.name)
+    outcome.changes = found.lines()
+    outcome.leaving = found.leaving
+    outcome.changed = {change.instance.name for change in found.instances}
+    for line in outcome.changes:
+        host.log(f"to do: {line}")
+
+
+def _refusal(decided: Mapping[str, Decided], refused: list[str]) -> Stop:
+    for name in decided:
+        session.of(name).held = name not in refused
+    return Stop(
+        f"the run is refused because of {', '.join(refused)}, and no box was changed. The causes are below; "
+        'a box with rollout = {"on_refusal": "leave out"} is left out instead, and the others are deployed',
+        REFUSED,
+    )
+
+
+def _hardware_changed(fleet: Fleet, name: str, facts: Mapping[str, Any]) -> list[Finding]:
+    """The finding on a box that is not what it was when it was last looked at."""
+    found = differences(fleet.facts[name], facts) if name in fleet.facts else []
+    if not found:
+        return []
+    where = fleet.inventory.relative_to(fleet.root)
+    return [
+        Finding(
+            "hardware-changed",
+            "error",
+            f"its hardware is not what it was: {'; '.join(found)}",
+            f"if that is meant, gpufleet discover {where} --limit {name}; if not, look for the card or the bridge",
+        )
+    ]
+
+
+def _failed(host: Host, error: Exception) -> None:
+    if not isinstance(error, BoxError):
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        cause = f"{type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})"
+        error = BoxError(host.name, cause, "report this; the box is untouched")
+    session.failed(error)
+    host.log_styled(str(error), fg="red")
+
+
+def _whole(name: str, facts: Mapping[str, Any]) -> None:
+    """Raises BoxError when a source failed that nothing can be decided without."""
+    # Without these nothing can be decided; an empty answer of `instances` is taken as one only when it did not fail.
+    failed = {error["source"] for error in facts["errors"]}
+    missing = [source for source in ("os", "python", "disks") if not facts.get(source)]
+    missing += [source for source in ("instances", "services", "stores") if source in failed]
+    if missing:
+        said = "; ".join(f"{error['source']}: {error['message']}" for error in facts["errors"])
+        raise BoxError(name, f"the probe could not read {', '.join(missing)} ({said})", "look at it on the box")
+    for gpu in facts["gpus"]:
+        if not gpu.get("compute_capability") or not gpu.get("uuid"):
+            raise BoxError(
+                name,
+                f"GPU {gpu['index']} ({gpu.get('bus_id') or 'no address'}) does not answer",
+                "look for Xid in the kernel log; a lost card needs a reboot, or to be reseated",
+            )
+
+
+def _settings(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    return checked({key: value for key, value in overrides.items() if key in Settings.model_fields}, "--data")
