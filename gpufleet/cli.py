@@ -7,6 +7,7 @@ import click
 from gpufleet import __version__
 from gpufleet.commands.deploy import deploy
 from gpufleet.commands.discover import discover
+from gpufleet.commands.plan import plan
 
 
 @click.group()
@@ -17,3 +18,4 @@ def main() -> None:
 
 main.add_command(deploy)
 main.add_command(discover)
+main.add_command(plan)

@@ -81,7 +81,7 @@ class _Drawing:
             [
                 f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
                 f'width="{width:.0f}" height="{height:.0f}" role="img" '
-                'font-family="system-ui, \'DejaVu Sans\', Helvetica, Arial, sans-serif">',
+                "font-family=\"system-ui, 'DejaVu Sans', Helvetica, Arial, sans-serif\">",
                 f"<title>{title}</title>",
                 f'<rect width="100%" height="100%" fill="{PAPER}"/>',
                 _text(MARGIN, MARGIN + 8, self.name, 18, weight="bold"),
@@ -231,7 +231,9 @@ def _swatch(owner: int | None) -> str:
 
 def _pill(x: float, y: float, half: float, words: str, strong: bool) -> str:
     border = f' stroke="{INK}" stroke-width="1"' if strong else ""
-    rect = f'<rect x="{x - half:.0f}" y="{y - 9:.0f}" width="{2 * half:.0f}" height="18" rx="9" fill="{PAPER}"{border}/>'
+    rect = (
+        f'<rect x="{x - half:.0f}" y="{y - 9:.0f}" width="{2 * half:.0f}" height="18" rx="9" fill="{PAPER}"{border}/>'
+    )
     colour, weight = (INK, "bold") if strong else ("#595959", "normal")
     return rect + _text(x, y + 4, words, 11, weight=weight, anchor="middle", colour=colour)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -198,9 +199,12 @@ def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place
         taken = iter(found)
         for number, want in of_kind:
             groups[number] = sorted(next(taken) for _ in range(want.count or 1))
+    numbers: Counter[int] = Counter()  # an entry on several kinds of card goes on counting
     for number, want in enumerate(wants):
-        for index, group in enumerate(groups.get(number) or [()] * (want.count or 1)):
-            yield Place(want.entry, want.model, want.stack, index + 1, group, want.size, want.why, want.stack_why)
+        for group in groups.get(number) or [()] * (want.count or 1):
+            numbers[id(want.entry)] += 1
+            nth = numbers[id(want.entry)]
+            yield Place(want.entry, want.model, want.stack, nth, group, want.size, want.why, want.stack_why)
 
 
 def _as_far_as_it_goes(sizes: Sequence[int], free: list[int]) -> list[tuple[int, ...]]:

@@ -91,9 +91,7 @@ def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> 
     names = fleet.select(limit, ())
     unseen = fleet.unseen(names)
     if unseen:
-        raise ConfigError(
-            [f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {path}`"]
-        )
+        raise ConfigError([f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {path}`"])
     return [
         checked_plan(
             plan_box(

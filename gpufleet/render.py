@@ -88,8 +88,8 @@ def engine_config(args: dict[str, Any]) -> str:
     """The YAML that `vllm serve --config` reads.
 
     vLLM drops a `false` silently (seen in 0.24.0 and 0.27.1): a switch that is off is written `no-<flag>: true`.
-    A value of null leaves a flag out, which is how a stronger layer takes one away. Mappings, in lists too, go
-    in as JSON, the only spelling that the command line takes for them.
+    A value of null leaves a flag out, which is how a stronger layer takes one away, also inside a mapping. Mappings,
+    in lists too, go in as JSON, the only spelling that the command line takes for them.
     """
     lines: dict[str, Any] = {}
     for flag, value in sorted(args.items()):
@@ -105,7 +105,14 @@ def engine_config(args: dict[str, Any]) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
+    return json.dumps(_given(value), sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
+
+
+def _given(value: Any) -> Any:
+    """A mapping without what was taken away in it."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _given(item) for key, item in value.items() if item is not None}
 
 
 def environment_file(env: dict[str, str]) -> str:

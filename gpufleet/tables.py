@@ -64,7 +64,10 @@ def notes(item: Planned) -> list[tuple[str, str]]:
     """(line, style) of each finding, of what is silenced, and of GPUs that nothing uses."""
     plan = item.plan
     lines = [
-        (f"{plan.name}: {found.level} {found.code} {found.name}: {found.message}. Remedy: {found.remedy}.", STYLES[found.level])
+        (
+            f"{plan.name}: {found.level} {found.code} {found.name}: {found.message}. Remedy: {found.remedy}.",
+            STYLES[found.level],
+        )
         for found in item.findings
     ]
     if item.silenced:

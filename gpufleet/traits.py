@@ -21,37 +21,53 @@ def traits_of(facts: Mapping[str, Any]) -> list[str]:
     """The traits of a box, from its facts, in the order in which their layers apply (weakest first).
 
     `nvlink` when some pair of GPUs is joined by it, else `pcie` when there are several GPUs; `nvN` by the most links
-    of a pair. A box with unlike GPUs has a trait for each architecture.
+    of a pair. A box with unlike GPUs has a trait for each architecture, and `sm70_nvlink` only when two such cards
+    are joined.
     """
     gpus = facts.get("gpus") or []
     if not gpus:
         return ["cpu"]
-    archs = sorted({arch(gpu) for gpu in gpus}, key=lambda name: int(name[2:]))
-    bridged = [int(link[2:]) for link in (facts.get("links") or {}).values() if link.startswith("NV")]
-    link = ["nvlink"] if bridged else ["pcie"] if len(gpus) > 1 else []
-    both = [f"{name}_{kind}" for name in archs for kind in link]
-    counts = ([f"nv{max(bridged)}"] if bridged else []) + [f"gpus{len(gpus)}"]
-    return archs + link + both + counts
+    links = facts.get("links") or {}
+    kinds: dict[str, list[int]] = {}
+    for gpu in gpus:
+        kinds.setdefault(arch(gpu), []).append(gpu["index"])
+    archs = sorted(kinds, key=lambda name: int(name[2:]))
+    both = [f"{name}_{kind}" for name in archs for kind in _kind(links, kinds[name])]
+    return archs + _kind(links, [gpu["index"] for gpu in gpus]) + both + _counts(links) + [f"gpus{len(gpus)}"]
 
 
-def is_trait(name: str) -> bool:
-    """Whether a name is a trait some box could have."""
-    return bool(PATTERN.match(name))
+def _kind(links: Mapping[str, str], indexes: Sequence[int]) -> list[str]:
+    """`nvlink` or `pcie` for several GPUs, nothing for one."""
+    inside = [link for pair, link in links.items() if {int(index) for index in pair.split("-")} <= set(indexes)]
+    if any(link.startswith("NV") for link in inside):
+        return ["nvlink"]
+    return ["pcie"] if len(indexes) > 1 else []
+
+
+def _counts(links: Mapping[str, str]) -> list[str]:
+    bridged = [int(link[2:]) for link in links.values() if link.startswith("NV")]
+    return [f"nv{max(bridged)}"] if bridged else []
 
 
 def traits_of_group(facts: Mapping[str, Any], group: Sequence[int], link: str | None) -> list[str]:
     """The traits of an instance on a group of GPUs: its own cards' and its own link's, not those of the box's others.
 
-    + link: the weakest inside the group. A single GPU has the link trait of its box.
+    + link: the weakest inside the group. A single GPU has the link trait of the cards of its kind.
     """
-    box = traits_of(facts)
     if not group:
-        return box
-    own = {arch(gpu) for gpu in facts["gpus"] if gpu["index"] in group}
-    archs = [name for name in box if name in own]
-    kinds = [name for name in box if name in ("nvlink", "pcie")]
-    counts = [name for name in box if name.startswith("nv") and name != "nvlink"]
+        return traits_of(facts)
+    gpus = facts["gpus"]
+    own = {arch(gpu) for gpu in gpus if gpu["index"] in group}
+    links = facts.get("links") or {}
+    inside = [gpu["index"] for gpu in gpus if (gpu["index"] in group if link else arch(gpu) in own)]
+    among = {pair: word for pair, word in links.items() if {int(index) for index in pair.split("-")} <= set(inside)}
+    archs = sorted(own, key=lambda name: int(name[2:]))
+    kinds, counts = _kind(among, inside), _counts(among)
     if link is not None:
-        kinds = ["nvlink" if link.startswith("NV") else "pcie"]
-        counts = [link.lower()] if link.startswith("NV") else []
-    return archs + kinds + [f"{name}_{kind}" for name in archs for kind in kinds] + counts + box[-1:]
+        kinds, counts = (["nvlink"], [link.lower()]) if link.startswith("NV") else (["pcie"], [])
+    return archs + kinds + [f"{name}_{kind}" for name in archs for kind in kinds] + counts + [f"gpus{len(gpus)}"]
+
+
+def is_trait(name: str) -> bool:
+    """Whether a name is a trait some box could have."""
+    return bool(PATTERN.match(name))

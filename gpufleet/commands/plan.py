@@ -71,4 +71,3 @@ def plan(
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
         click.echo(line)
-
