@@ -8,7 +8,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.schema import Data, OneLine, read
@@ -29,21 +29,28 @@ Pair = Annotated[str, StringConstraints(pattern=r"^\d+-\d+$")]
 Capability = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
 
 
-class Gpu(Data):
+class Page(Data):
+    """Read tolerantly: a scenario may hold more than this version knows."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class Gpu(Page):
     """One card: its index as NVML counts, its memory in MiB."""
 
     index: Annotated[int, Field(ge=0)]
     name: OneLine
     compute_capability: Capability
     memory_mib: Annotated[int, Field(ge=1)]
-    bus_id: OneLine
+    bus_id: OneLine = ""
+    uuid: OneLine | None = None
 
 
-class Scenario(Data):
+class Scenario(Page):
     """A box's cards and what joins them; `links` has every pair i < j, in the words of `nvidia-smi topo -m`."""
 
     name: OneLine
-    driver: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")]
+    driver: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")] | None
     gpus: list[Gpu] = []
     links: dict[Pair, Link] = {}
     p2p_read: dict[Pair, OneLine] = {}
@@ -83,15 +90,17 @@ def _problems(scenario: Scenario) -> list[str]:
 
 def facts_of(scenario: Scenario) -> dict[str, Any]:
     """Facts as the probe would answer them, as far as a scenario tells; what it does not tell is not in them."""
-    gpus = [gpu.model_dump() | {"uuid": gpu_uuid(scenario.name, gpu.index)} for gpu in scenario.gpus]
-    driver = {"version": scenario.driver, "cuda": _text(cuda_of(scenario.driver)), "module": None, "flavour": None}
+    gpus = [gpu.model_dump() | {"uuid": gpu.uuid or gpu_uuid(scenario.name, gpu.index)} for gpu in scenario.gpus]
+    version = scenario.driver
+    cuda = _text(cuda_of(version)) if version else None
+    driver = {"version": version, "cuda": cuda, "module": None, "flavour": None}
     return {
         "schema": SCHEMA,
         "hostname": scenario.name,
         "gpus": sorted(gpus, key=lambda gpu: gpu["index"]),
         "links": dict(scenario.links),
         "p2p_read": dict(scenario.p2p_read),
-        "driver": driver if gpus else None,
+        "driver": driver if gpus and version else None,
     }
 
 
