@@ -17,6 +17,7 @@ from gpufleet.layers import Layer
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.render import engine_config
 from lab import state
+from tests.golden.environments import NAMESPACE
 from tests.lab.support import SmallLab, deploy, small_lab
 from tests.unit.fleets import cpu_facts, plan
 
@@ -196,11 +197,11 @@ def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) 
 def namespace(lab: SmallLab, yaml: str) -> dict[str, Any]:
     """What vLLM's own parser, in the runtime on a box, makes of a configuration."""
     root = lab.where.boxes / "lab-1" / "root" / "root"
-    (root / "parse_config.py").write_text((Path(__file__).parent / "parse_config.py").read_text())
+    (root / "namespace.py").write_text(NAMESPACE.read_text())
     (root / "golden.yaml").write_text(yaml)
     python = "VLLM_LOGGING_LEVEL=ERROR $(ls -d /opt/gpufleet/runtimes/*)/bin/python"
     return dict(
-        json.loads(lab.sh("lab-1", f"{python} /root/parse_config.py /root/golden.yaml 2>/dev/null").splitlines()[-1])
+        json.loads(lab.sh("lab-1", f"{python} /root/namespace.py /root/golden.yaml 2>/dev/null").splitlines()[-1])
     )
 
 
