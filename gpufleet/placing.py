@@ -12,7 +12,7 @@ MOST_COUNTED = 30
 
 
 def around(order: Sequence[int], width: float, height: float) -> dict[int, Point]:
-    """The centres of boxes of this size around (0, 0): two side by side, more on an ellipse, clockwise from top left."""
+    """The centres of boxes of this size around (0, 0): two side by side, more clockwise on an ellipse from top left."""
     count = len(order)
     if count == 1:
         return {order[0]: (0, 0)}
