@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Protocol
 
-from gpufleet.placing import Point, around, ordered
+from gpufleet.placing import Point, around, distance, ordered
 from gpufleet.topology import bridges, islands, link_between, nvlinks, weakest
 from gpufleet.traits import arch
 
@@ -18,7 +18,7 @@ MARGIN, LINE = 32, 24
 # Paul Tol's "light" scheme, made for coloured cells with black text and told apart by colour-blind readers
 # (personal.sron.nl/~pault); from the ninth instance on with a dashed border.
 COLOURS = ("#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#AAAA00")
-INK, GREY, PAPER = "#1a1a1a", "#767676", "#ffffff"
+INK, STEEL, GREY, PAPER = "#1a1a1a", "#46525e", "#767676", "#ffffff"
 # PCIe links are drawn for boxes of so many GPUs, and inside instances up to so many in all.
 SMALL_BOX, MOST_PCIE = 4, 16
 # A mesh of equal links among so many GPUs is drawn as one node in the middle.
@@ -71,7 +71,7 @@ class _Drawing:
         body += [spokes for spokes, _ in hub_parts] + [node for _, node in hub_parts]
         body += [self._card(gpu, centres[gpu["index"]]) for gpu in self.gpus]
         # last, so that no line runs through a label
-        body += [self._label(pair, centres) for pair in sorted(lines, key=self._count)]
+        body += [self._label(pair, lines, centres) for pair in sorted(lines, key=self._count)]
         if not indexes:
             body.append(_text(MARGIN, bottom, "This box has no GPU.", 14))
         legend, width, height = self._legend(bottom + MARGIN + LINE, bool(lines or hubs))
@@ -121,19 +121,27 @@ class _Drawing:
     def _line(self, pair: tuple[int, int], centres: Mapping[int, Point]) -> str:
         (ax, ay), (bx, by) = centres[pair[0]], centres[pair[1]]
         count = self._count(pair)
-        look = f'stroke="{INK}" stroke-width="{_thickness(count)}"' if count else _DASHED
+        look = f'stroke="{STEEL}" stroke-width="{_thickness(count)}"' if count else _DASHED
         return f'<line x1="{ax:.0f}" y1="{ay:.0f}" x2="{bx:.0f}" y2="{by:.0f}" {look}/>'
 
-    def _label(self, pair: tuple[int, int], centres: Mapping[int, Point]) -> str:
-        """The link's word on its line, at the place nearest to the middle where nothing else is."""
+    def _label(self, pair: tuple[int, int], lines: Sequence[tuple[int, int]], centres: Mapping[int, Point]) -> str:
+        """The link's word on its line, near the middle, over no other box or word and if possible off other lines.
+
+        Where there is no room, PCIe goes without: the legend has the weakest link of each instance.
+        """
         (ax, ay), (bx, by) = centres[pair[0]], centres[pair[1]]
         words = link_between(self.links, *pair)
         half = 4 + 4 * len(words)
-        for at in (0.5, 0.42, 0.58, 0.35, 0.65, 0.3, 0.7, 0.26, 0.74):
-            x, y = ax + (bx - ax) * at, ay + (by - ay) * at
+        others = [(centres[one], centres[other]) for one, other in lines if (one, other) != pair]
+        spots = []
+        for off in (0, 0.08, -0.08, 0.15, -0.15, 0.2, -0.2, 0.24, -0.24):
+            x, y = ax + (bx - ax) * (0.5 + off), ay + (by - ay) * (0.5 + off)
             place = (x - half, y - 9, x + half, y + 9)
-            if not any(_overlap(place, other) for other in self.taken):
-                break
+            covers = any(_overlap(place, other) for other in self.taken)
+            spots.append((covers, any(distance((x, y), *line) < 14 for line in others), abs(off), x, y, place))
+        covers, _, _, x, y, place = min(spots)
+        if covers and not self._count(pair):
+            return ""
         self.taken.append(place)
         return _pill(x, y, half, words, bool(self._count(pair)))
 
@@ -144,10 +152,10 @@ class _Drawing:
         words = f"{link_between(self.links, hub[0], hub[1])} each to each"
         half = 8 + 4 * len(words)
         self.taken.append((x - half, y - 9, x + half, y + 9))
-        width = _thickness(self._count((hub[0], hub[1])))
+        width = _thickness(self._count((hub[0], hub[1]))) / 2  # so many of them meet
         spokes = [
             f'<line x1="{centres[gpu][0]:.0f}" y1="{centres[gpu][1]:.0f}" x2="{x:.0f}" y2="{y:.0f}" '
-            f'stroke="{INK}" stroke-width="{width}"/>'
+            f'stroke="{STEEL}" stroke-width="{width}"/>'
             for gpu in hub
         ]
         return "\n".join(spokes), _pill(x, y, half, words, True)
@@ -155,16 +163,16 @@ class _Drawing:
     def _card(self, gpu: Mapping[str, Any], centre: Point) -> str:
         left, top = centre[0] - WIDE / 2, centre[1] - HIGH / 2
         owner = next((place for place, each in enumerate(self.instances) if gpu["index"] in each.gpus), None)
-        memory = f"{gpu['memory_mib'] / 1024:.0f} GiB" if gpu["memory_mib"] else "memory unknown"
-        served = f" · {self.instances[owner].name}" if owner is not None else ""
-        kind = arch(gpu) if gpu["compute_capability"] else "sm unknown"
+        memory = f"{gpu['memory_mib'] / 1024:.0f} GiB" if gpu["memory_mib"] else "? GiB"
+        served = self.instances[owner].name if owner is not None else ""
+        kind = arch(gpu) if gpu["compute_capability"] else "sm?"
         return "\n".join(
             [
                 f'<rect x="{left:.0f}" y="{top:.0f}" width="{WIDE}" height="{HIGH}" rx="10" {_look(owner)}/>',
                 _text(left + 12, top + 22, f"GPU {gpu['index']}", 14, weight="bold"),
                 _text(left + WIDE - 12, top + 22, kind, 12, anchor="end"),
-                _text(left + 12, top + 40, _short(_plain_name(gpu["name"]), 24), 12),
-                _text(left + 12, top + 57, _short(memory + served, 25), 11),
+                _text(left + 12, top + 40, f"{_short(_plain_name(gpu['name']), 15)} · {memory}", 11),
+                _text(left + 12, top + 57, _short(served, 24), 11),
             ]
         )
 
@@ -176,7 +184,7 @@ class _Drawing:
             rows.append((_swatch(None), f"unused: {_gpus(free)}"))
         counts = set(bridges(self.links).values())
         if counts:
-            sample = f'<line x1="0" x2="28" y1="-5" y2="-5" stroke="{INK}" stroke-width="{_thickness(min(counts))}"/>'
+            sample = f'<line x1="0" x2="28" y1="-5" y2="-5" stroke="{STEEL}" stroke-width="{_thickness(min(counts))}"/>'
             rows.append((sample, "NVLink, the thicker the more links"))
         indexes = [gpu["index"] for gpu in self.gpus]
         over_pcie = any(not self._count(pair) for pair in self._drawn(indexes))
@@ -213,9 +221,9 @@ def _overlap(one: Sequence[float], other: Sequence[float]) -> bool:
     return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
 
 
-def _thickness(links: int) -> int:
-    """Pixels: 3 for one NVLink, two more for each further one, at most 11."""
-    return min(1 + 2 * links, 11)
+def _thickness(links: int) -> float:
+    """Pixels: 2.75 for one NVLink, 1.75 more for each further one, at most 9."""
+    return min(1 + 1.75 * links, 9)
 
 
 def _look(owner: int | None) -> str:
@@ -259,7 +267,9 @@ def _plain_name(name: str | None) -> str:
 
 
 def _short(words: str, most: int) -> str:
-    return words if len(words) <= most else words[: most - 1] + "…"
+    """At most so many characters; names that differ mostly do so at the end, so the middle goes."""
+    tail = most // 3
+    return words if len(words) <= most else f"{words[: most - tail - 1]}…{words[-tail:]}"
 
 
 def _clean(words: str) -> str:

@@ -8,11 +8,11 @@ from itertools import combinations
 
 Point = tuple[float, float]
 # Beyond this many links the crossings are not counted: there is no order without many, and counting takes long.
-MOST_COUNTED = 60
+MOST_COUNTED = 30
 
 
 def around(order: Sequence[int], width: float, height: float) -> dict[int, Point]:
-    """The centres of boxes of this size: two side by side, more on an ellipse around (0, 0), clockwise from top left."""
+    """The centres of boxes of this size around (0, 0): two side by side, more clockwise on an ellipse from top left."""
     count = len(order)
     if count == 1:
         return {order[0]: (0, 0)}
@@ -24,7 +24,7 @@ def around(order: Sequence[int], width: float, height: float) -> dict[int, Point
     while True:
         points = [(wide * math.cos(first + i * turn), high * math.sin(first + i * turn)) for i in range(count)]
         gaps = ((abs(a[0] - b[0]), abs(a[1] - b[1])) for a, b in zip(points, points[1:] + points[:1], strict=True))
-        if all(across > width * 1.2 or down > height * 1.4 for across, down in gaps):
+        if all(x > width * 1.22 or y > height * 1.4 for x, y in gaps):
             return dict(zip(order, points, strict=True))
         wide, high = wide * 1.05, high * 1.05
 
@@ -33,24 +33,29 @@ def ordered(gpus: Sequence[int], lines: Mapping[tuple[int, int], int], starts: S
     """The GPUs in an order around a circle in which few lines cross, then heavy lines are short.
 
     + lines: weight of each line; those of weight 1 or less are drawn thin and may cross
-    + starts: orders to begin with; the first is kept when no other is better
+    + starts: orders to begin with; of equally good ends the one with the fewest GPUs out of place wins
     """
     heavy = [pair for pair, weight in lines.items() if weight > 1]
     counted = heavy if len(heavy) <= MOST_COUNTED else []
 
     def cost(order: Sequence[int]) -> tuple[int, int]:
         place = {gpu: at for at, gpu in enumerate(order)}
-        spans = [sorted((place[a], place[b])) for a, b in counted]
-        crossings = sum(_cross(one, other) for one, other in combinations(spans, 2))
+        spans = sorted((min(place[a], place[b]), max(place[a], place[b])) for a, b in counted)
+        crossings = sum(a < c < b < d for (a, b), (c, d) in combinations(spans, 2))
         return crossings, sum(weight * _apart(place, pair) ** 2 for pair, weight in lines.items())
 
-    best = min((_swapped(list(start), cost) for start in starts), key=cost)
-    return _turned(best) if len(gpus) > 2 else sorted(gpus)
+    if len(gpus) < 3:
+        return sorted(gpus)
+    ends = [_turned(_swapped(list(start), cost)) for start in starts]
+    return min(ends, key=lambda order: (cost(order), sum(abs(order.index(gpu) - at) for at, gpu in enumerate(gpus))))
 
 
-def _cross(one: Sequence[int], other: Sequence[int]) -> bool:
-    (a, b), (c, d) = sorted((one, other))
-    return a < c < b < d
+def distance(point: Point, start: Point, end: Point) -> float:
+    """How far a point is from the line between two others."""
+    (x, y), (ax, ay), (bx, by) = point, start, end
+    length = (bx - ax) ** 2 + (by - ay) ** 2
+    along = max(0.0, min(1.0, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length)) if length else 0.0
+    return math.hypot(x - ax - along * (bx - ax), y - ay - along * (by - ay))
 
 
 def _apart(place: Mapping[int, int], pair: tuple[int, int]) -> int:
@@ -75,7 +80,7 @@ def _swapped(order: list[int], cost: Callable[[Sequence[int]], tuple[int, int]])
 
 
 def _turned(order: list[int]) -> list[int]:
-    """The same circle from the lowest index on, in the direction of its lower neighbour."""
+    """The same circle from the lowest index on, in the direction of its lower neighbour; three as they are read."""
     start = order.index(min(order))
     turned = order[start:] + order[:start]
-    return turned if turned[1] <= turned[-1] else [turned[0], *reversed(turned[1:])]
+    return turned if (turned[1] < turned[-1]) != (len(turned) == 3) else [turned[0], *reversed(turned[1:])]
