@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpufleet import engines
 from gpufleet.dialect import DIALECTS, Dialect
 from gpufleet.layers import Layer
 from gpufleet.models import Model
@@ -12,6 +13,8 @@ from gpufleet.provenance import Values
 from gpufleet.recipe import ByTrait
 from gpufleet.stacks import Stack
 from gpufleet.view import strongest
+
+PREFIXES = {"vllm": "VLLM_", "lmdeploy": "LMDEPLOY_"}  # of the variables each engine has for itself
 
 
 def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequence[str]) -> tuple[Values, Values]:
@@ -25,8 +28,31 @@ def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequenc
             if trait in by_trait:
                 _lay(args, env, f"{source}, {trait}", by_trait[trait].args, by_trait[trait].env)
     for layer in layers:
-        _lay(args, env, layer.source, layer.values.get("serve_args", {}), layer.values.get("serve_env", {}))
+        flags, variables = layer.values.get("serve_args", {}), layer.values.get("serve_env", {})
+        _lay(args, env, layer.source, *(_own(stack, flags, variables)))
     return args, env
+
+
+def _own(stack: Stack, flags: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """What of a layer is for this engine: what only another kind of engine knows is left to that."""
+    return (
+        {name: value for name, value in flags.items() if not foreign_flag(stack, name)},
+        {name: value for name, value in variables.items() if not foreign_variable(stack, name)},
+    )
+
+
+def foreign_flag(stack: Stack, flag: str) -> bool:
+    """Whether an engine of another kind knows the flag and this one does not."""
+    if stack.table is None or stack.table.knows_flag(flag):
+        return False
+    return any(not name.startswith(f"{stack.engine}-") for name in engines.who_knows(flag))
+
+
+def foreign_variable(stack: Stack, name: str) -> bool:
+    """Whether a variable is by its prefix another engine's."""
+    if stack.table is None or stack.table.owns(name):
+        return False
+    return name.startswith(tuple(PREFIXES[kind] for kind in PREFIXES if kind != stack.engine))
 
 
 def _lay(args: Values, env: Values, source: str, flags: Mapping[str, Any], variables: Mapping[str, str]) -> None:

@@ -133,9 +133,7 @@ def estimate(
     )
 
 
-def _activations(
-    architecture: Architecture, gpus: int, asked: Asked, capability: tuple[int, int] | None
-) -> float:
+def _activations(architecture: Architecture, gpus: int, asked: Asked, capability: tuple[int, int] | None) -> float:
     """What the profile run finds beside the weights, in MiB: workspaces, and the larger of the prefill and the sampler.
 
     An image goes through the vision tower before the prefill, and what it leaves stays while the tokens are run.

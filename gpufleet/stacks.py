@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
+from gpufleet import engines
 from gpufleet.catalogue import Entry
 from gpufleet.patches import read_series
+from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
 from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Sha256, Url, Variable
 from gpufleet.settings import Toolkit
@@ -86,6 +88,15 @@ class Stack(Entry):
         if (self.lock is None) != (self.uv is None):
             raise ValueError("`lock` and `uv` go together: both, or neither for a stack that is only planned with")
         return self
+
+    @cached_property
+    def table(self) -> engines.Engine | None:
+        """What its engine knows; None when the page names no table. Raises ConfigError for one that is not there."""
+        if self.flags is None:
+            return None
+        folder = self.files / "engines"
+        own = () if folder == product_files() / "engines" else (folder,)
+        return engines.load(self.flags, self.more_flags, self.more_env, own)
 
     @property
     def installable(self) -> bool:

@@ -66,6 +66,6 @@ def test_cards_have_uuids_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
-    with pytest.raises(ConfigError, match="box.json") as error:
+    with pytest.raises(ConfigError, match=r"box\.json") as error:
         load(tmp_path, text)
     assert says in str(error.value)
