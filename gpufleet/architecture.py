@@ -59,6 +59,7 @@ class Architecture(Data):
     sliding_window: Positive | None = None
     linear: Linear | None = None
     experts: Positive | None = None
+    experts_per_token: Positive | None = None  # those that the router chooses; a shared one is not counted
     quantization: Literal["none", "awq", "gptq", "fp8", "compressed-tensors", "nvfp4"] = "none"
     weights_mib: Positive  # the language model's, without vision and MTP
     vision_mib: Amount = 0

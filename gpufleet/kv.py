@@ -60,6 +60,9 @@ class Layout:
 
     def longest(self, blocks: int, limit: int) -> int:
         """The longest request, at most `limit` tokens, for which `blocks` suffice; 0 if there is none."""
+        if not self.sliding:
+            left = blocks - self.linear * self.states
+            return max(0, min(limit, left // self.full * self.block if self.full else limit * (left >= 0)))
         low, high = 0, limit
         while low < high:
             middle = (low + high + 1) // 2

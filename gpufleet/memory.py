@@ -82,6 +82,7 @@ def estimate(
 ) -> Memory:
     """The memory of each of `gpus` cards with `gpu_mib` that serve a model together by tensor parallelism.
 
+    + gpus: at least 1
     + args: the engine's flags as planned, by vLLM's names (lmdeploy's: `gpufleet.memory_lmdeploy`)
     + capability: the cards' compute capability; None counts what the oldest need
     """
@@ -139,7 +140,9 @@ def _activations(architecture: Architecture, gpus: int, asked: Asked, capability
     An image goes through the vision tower before the prefill, and what it leaves stays while the tokens are run.
     """
     wide = WIDE_COPIES * architecture.intermediate_size / gpus
-    token = asked.number_bytes * (wide + HIDDEN_COPIES * architecture.hidden_size)
+    # Each expert's answer is kept until they are added up.
+    copies = HIDDEN_COPIES + (architecture.experts_per_token or 0)
+    token = asked.number_bytes * (wide + copies * architecture.hidden_size)
     rows = asked.seqs * (1 + asked.draft_tokens)
     sampler = min(rows, asked.batch) * architecture.vocab_size * 4 * LOGIT_COPIES
     found = WORKSPACES_MIB + max(asked.batch * token, sampler) / MIB

@@ -54,7 +54,7 @@ def read(args: Mapping[str, Any], max_positions: int, gpu_mib: int) -> Asked:
     method = str(draft.get("method", ""))
     mode = str(mapping(args.get("compilation-config")).get("cudagraph_mode", "")).upper()
     eager = switch(args, "enforce-eager", False) or mode == "NONE"
-    kv_bytes = args.get("kv-cache-memory-bytes")
+    kv_bytes = number(args.get("kv-cache-memory-bytes"), -1)
     length = args.get("max-model-len")
     # FlashInfer, the attention of an fp8 cache below SM89, captures no whole steps of a drafting engine.
     whole = mode.startswith("FULL") if mode else not draft_tokens
@@ -62,7 +62,7 @@ def read(args: Mapping[str, Any], max_positions: int, gpu_mib: int) -> Asked:
     return Asked(
         utilization=fraction(args.get("gpu-memory-utilization"), 0.92),
         max_model_len=None if str(length) in ("auto", "-1") else max(1, number(length, max_positions)),
-        kv_bytes=None if kv_bytes is None else number(kv_bytes, 0),
+        kv_bytes=None if kv_bytes < 0 else kv_bytes,
         kv_dtype=str(args.get("kv-cache-dtype", "auto")),
         number_bytes=_number_bytes(args.get("dtype")) or 2,
         conv_bytes=_number_bytes(args.get("mamba-cache-dtype")) or 2,

@@ -1,0 +1,89 @@
+"""Models of the recipes, as their pages describe them; sizes of checkpoints as docs/reference/memory.md derives them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpufleet.architecture import Architecture
+from gpufleet.schema import read
+
+GB = 10**9 / (1 << 20)
+
+# Qwen3.5-27B and what is made of it: 64 layers, every fourth of full attention
+QWEN_27B: dict[str, Any] = {
+    "family": "qwen3_5",
+    "layers": {"full_attention": 16, "linear_attention": 48},
+    "hidden_size": 5120,
+    "intermediate_size": 17408,
+    "heads": 24,
+    "kv_heads": 4,
+    "head_dim": 256,
+    "vocab_size": 248320,
+    "max_positions": 262144,
+    "linear": {"key_heads": 16, "value_heads": 48, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
+    "vision_mib": 838,
+}
+
+# Qwen3.5-35B-A3B: 40 layers, 256 experts of which 8 and a shared one answer
+QWEN_35B: dict[str, Any] = {
+    "family": "qwen3_5_moe",
+    "layers": {"full_attention": 10, "linear_attention": 30},
+    "hidden_size": 2048,
+    "intermediate_size": 9 * 512,
+    "heads": 16,
+    "kv_heads": 2,
+    "head_dim": 256,
+    "vocab_size": 248320,
+    "max_positions": 262144,
+    "linear": {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
+    "experts": 256,
+    "experts_per_token": 8,
+    "vision_mib": 838,
+}
+
+
+def architecture(**values: Any) -> Architecture:
+    return read(Architecture, values, "test")
+
+
+def model(base: dict[str, Any], **changes: Any) -> Architecture:
+    return architecture(**(base | changes))
+
+
+MTP_BF16 = {"mib": 810, "tensors": 15}
+FP8_27B = model(QWEN_27B, weights_mib=28106, quantization="fp8", mtp={"mib": 435, "tensors": 15, "quantised": True})
+AWQ_27B = model(QWEN_27B, weights_mib=18378, quantization="awq", mtp=MTP_BF16)
+AUTOROUND_27B = model(QWEN_27B, weights_mib=16467, quantization="gptq", mtp=MTP_BF16)
+AWQ_35B = model(QWEN_35B, weights_mib=22420, quantization="awq", mtp={"mib": 1611, "tensors": 19})
+FP8_35B = model(QWEN_35B, weights_mib=34020, quantization="fp8")
+
+# Qwen3-0.6B: nothing but full attention
+QWEN_06B = architecture(
+    family="qwen3",
+    layers={"full_attention": 28},
+    hidden_size=1024,
+    intermediate_size=3072,
+    heads=16,
+    kv_heads=8,
+    head_dim=128,
+    vocab_size=151936,
+    max_positions=40960,
+    weights_mib=1137,
+)
+
+# gpt-oss-20b: full attention and a window of 128 tokens in turn
+GPT_OSS_20B = architecture(
+    family="gpt_oss",
+    layers={"full_attention": 12, "sliding_attention": 12},
+    hidden_size=2880,
+    intermediate_size=4 * 2880,
+    heads=64,
+    kv_heads=8,
+    head_dim=64,
+    vocab_size=201088,
+    max_positions=131072,
+    sliding_window=128,
+    experts=32,
+    experts_per_token=4,
+    weights_mib=13100,
+)
