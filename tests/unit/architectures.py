@@ -1,4 +1,4 @@
-"""Models of the recipes, as their pages describe them; sizes of checkpoints as docs/reference/memory.md derives them."""
+"""Models of the recipes as their pages describe them; docs/reference/memory.md derives the sizes of checkpoints."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def model(base: dict[str, Any], **changes: Any) -> Architecture:
 
 
 MTP_BF16 = {"mib": 810, "tensors": 15}
-FP8_27B = model(QWEN_27B, weights_mib=28106, quantization="fp8", mtp={"mib": 435, "tensors": 15, "quantised": True})
+FP8_27B = model(QWEN_27B, weights_mib=28098, quantization="fp8", mtp={"mib": 435, "tensors": 15, "quantised": True})
 AWQ_27B = model(QWEN_27B, weights_mib=18378, quantization="awq", mtp=MTP_BF16)
 AUTOROUND_27B = model(QWEN_27B, weights_mib=16467, quantization="gptq", mtp=MTP_BF16)
-AWQ_35B = model(QWEN_35B, weights_mib=22420, quantization="awq", mtp={"mib": 1611, "tensors": 19})
-FP8_35B = model(QWEN_35B, weights_mib=34020, quantization="fp8")
+AWQ_35B = model(QWEN_35B, weights_mib=22428, quantization="awq", mtp={"mib": 1611, "tensors": 19})
+FP8_35B = model(QWEN_35B, weights_mib=34048, quantization="fp8")
 
 # Qwen3-0.6B: nothing but full attention
 QWEN_06B = architecture(
