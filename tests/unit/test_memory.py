@@ -63,7 +63,7 @@ def test_box_b_uses_what_was_seen() -> None:
         ),
     ],
 )
-def test_boxes_that_nothing_was_fitted_to(
+def test_two_and_four_3090(
     architecture: Architecture, card: Any, gpus: int, args: dict[str, Any], logged: int, error: float
 ) -> None:
     asked = {"max_model_len": 262144, "max_num_batched_tokens": 8192} | args
