@@ -31,11 +31,18 @@ def python_with(engine: str) -> Path:
 
 def namespaces(engine: str, files: Sequence[Path], *options: str) -> list[dict[str, Any]]:
     """What that vLLM makes of each configuration: see namespace.py, whose options may be given."""
-    done = subprocess.run(
-        [str(python_with(engine)), str(NAMESPACE), *options, *map(str, files)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"},
-    )
+    done = _parse(engine, *options, *map(str, files))
     assert done.returncode == 0, done.stderr[-3000:]
     return [json.loads(line) for line in done.stdout.splitlines()[-len(files) :]]
+
+
+def refusal(engine: str, file: Path) -> str:
+    """What that vLLM says of a configuration that it refuses."""
+    done = _parse(engine, str(file))
+    assert done.returncode != 0, f"{engine} takes {file.read_text()}"
+    return done.stderr
+
+
+def _parse(engine: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [str(python_with(engine)), str(NAMESPACE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, "VLLM_LOGGING_LEVEL": "ERROR"})
