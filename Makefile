@@ -1,16 +1,19 @@
 # Two commands matter: `make demo` and `make test`. Everything they need is installed by them.
 PYTHON := .venv/bin/python
 
-.PHONY: demo test unit lint lab lab-down clean
+.PHONY: demo test large unit lint lab lab-down clean
 
 demo: .venv/ready
 	@tools/demo
 
 test: .venv/ready lint
-	$(PYTHON) -m pytest tests/unit tests/operations tests/lab
+	$(PYTHON) -m pytest tests/unit tests/golden tests/operations tests/lab
 
 unit: .venv/ready
-	$(PYTHON) -m pytest tests/unit tests/operations
+	$(PYTHON) -m pytest tests/unit tests/golden tests/operations
+
+large: .venv/ready # environments of several GB, made once
+	$(PYTHON) -m pytest -m large tests
 
 lint: .venv/ready
 	.venv/bin/ruff check .
