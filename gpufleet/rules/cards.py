@@ -141,7 +141,9 @@ def power_limit(plan: BoxPlan) -> Said:
 def pcie_width(plan: BoxPlan) -> Said:
     """A card has fewer PCIe lanes than it could use. Four lanes and less are a warning for cards that have no NVLink to
     talk over. (The generation falls when a card idles, so it says nothing.)"""
-    bridged = {index for pair, link in (plan.facts.get("links") or {}).items() if link[:2] == "NV" for index in pair.split("-")}
+    bridged = {
+        index for pair, link in (plan.facts.get("links") or {}).items() if link[:2] == "NV" for index in pair.split("-")
+    }
     for gpu in gpus(plan):
         pcie = gpu.get("pcie") or {}
         width, most = pcie.get("width"), pcie.get("width_max")
@@ -210,6 +212,10 @@ def virtual_box(plan: BoxPlan) -> Said:
     if not gpus(plan):
         return
     if kind == "wsl":
-        yield "the box is WSL: no NVLink and no P2P there", "serve on Linux itself when several cards are used", "warning"
+        yield (
+            "the box is WSL: no NVLink and no P2P there",
+            "serve on Linux itself when several cards are used",
+            "warning",
+        )
     elif kind in ("lxc", "docker", "podman"):
         yield f"the box is a container ({kind})", "pass in /dev/nvidia-uvm and /dev/nvidia-uvm-tools, not only nvidia0"

@@ -24,7 +24,8 @@ def _volta(plan: BoxPlan) -> str | None:
     remedy="Branch 580, pinned: `nvidia-driver-pinning-580`.",
 )
 def volta_driver(plan: BoxPlan) -> Said:
-    """580 is the last driver branch with Volta. With a newer one the V100s vanish at the next boot, on mixed boxes too."""
+    """580 is the last driver branch with Volta. With a newer one the V100s vanish at the next boot, on mixed boxes
+    too."""
     volta, found = _volta(plan), branch(plan)
     if volta and found and found > LAST_WITH_VOLTA:
         yield f"driver {driver(plan)['version']} does not support {volta}", TO_580
@@ -101,7 +102,7 @@ def module_on_disk(plan: BoxPlan) -> Said:
     if disk and loaded and disk != loaded and not _mismatch(plan):
         yield (
             f"kernel module {found['module']} is loaded, modinfo finds {found['module_on_disk']}",
-            "look at `modinfo -n nvidia` and `dkms status`; remove the stale module, run depmod and update-initramfs -u",
+            "look at `modinfo -n nvidia` and `dkms status`; remove the stale one, run depmod and update-initramfs -u",
         )
 
 
@@ -140,8 +141,8 @@ def secure_boot(plan: BoxPlan) -> Said:
     if _unsigned(plan):
         yield (
             "Secure Boot is on and NVIDIA's kernel module is not loaded",
-            "enrol DKMS's key (`mokutil --import /var/lib/shim-signed/mok/MOK.der`, then reboot), or install the signed "
-            "linux-modules-nvidia packages",
+            "enrol DKMS's key (`mokutil --import /var/lib/shim-signed/mok/MOK.der`, then reboot), or install the "
+            "signed linux-modules-nvidia packages",
         )
 
 

@@ -12,7 +12,7 @@ from gpufleet.plan import BoxPlan, Instance
 from gpufleet.stacks import Stack
 from gpufleet.traits import arch
 
-# Engines that read vLLM's flags.
+# The engine whose flags most rules are about.
 VLLM = "vllm"
 
 
@@ -37,7 +37,16 @@ def capability(gpu: Mapping[str, Any]) -> tuple[int, int]:
 
 
 def on_gpus(plan: BoxPlan) -> list[Instance]:
-    return [instance for instance in plan.instances if instance.gpus]
+    return [instance for instance in plan.instances if "cpu" not in instance.stack.arch]
+
+
+def toolkits(plan: BoxPlan) -> Iterator[tuple[str, list[Mapping[str, Any]]]]:
+    """(`13-0`, the cards it is to compile for): of each instance; of a box without instances all of them."""
+    if plan.instances:
+        found = {(item.cuda_toolkit, item.gpus): cards(plan, item) for item in plan.instances if item.cuda_toolkit}
+        yield from ((str(toolkit), group) for (toolkit, _), group in found.items())
+    else:
+        yield from ((toolkit, gpus(plan)) for toolkit in plan.toolkits)
 
 
 def grouped(plan: BoxPlan) -> list[Instance]:
@@ -59,7 +68,7 @@ def pairs(instance: Instance) -> Iterator[str]:
 
 
 def states(plan: BoxPlan, instance: Instance, key: str) -> list[str]:
-    """What the facts say under `key` (links, p2p_read, p2p_write) of the pairs of an instance; unknown ones left out."""
+    """What the facts say under `key` (links, p2p_read, p2p_write) of an instance's pairs; unknown ones left out."""
     known = plan.facts.get(key) or {}
     return [known[pair] for pair in pairs(instance) if known.get(pair)]
 

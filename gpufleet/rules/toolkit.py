@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import capability, compiles, driver, gpus, numbers, on_gpus
+from gpufleet.rules.look import capability, cards, compiles, driver, listed, numbers, on_gpus, toolkits
 from gpufleet.toolkit import version
 from gpufleet.traits import arch
 
@@ -16,9 +16,9 @@ BLACKWELL = {(10, 0): (12, 8), (10, 1): (12, 8), (12, 0): (12, 8), (10, 3): (12,
 TOOLKIT_PACKAGES = ("cuda-", "libcu", "libnpp", "libnvjitlink", "libnvjpeg", "libnvfatbin", "libnvvm", "libnvptx")
 
 
-def _toolkit(plan: BoxPlan) -> tuple[int, ...]:
-    """`(13, 0)`, empty for a box without one."""
-    return numbers(version(plan.toolkit)) if plan.toolkit else ()
+def _cuda(toolkit: str | None) -> tuple[int, ...]:
+    """`(13, 0)` for `13-0`, empty for none."""
+    return numbers(version(toolkit)) if toolkit else ()
 
 
 @rule(
@@ -30,12 +30,13 @@ def _toolkit(plan: BoxPlan) -> tuple[int, ...]:
 )
 def toolkit_drops_arch(plan: BoxPlan) -> Said:
     """CUDA 13 compiles nothing for cards below compute capability 7.5, such as a V100."""
-    old = next((gpu for gpu in gpus(plan) if capability(gpu) < (7, 5)), None)
-    if old and _toolkit(plan) >= (13,):
-        yield (
-            f"CUDA {version(plan.toolkit or '')} does not compile for {old['name']} ({arch(old)})",
-            "set host.toolkit to 12-9 or 12-8",
-        )
+    for toolkit, group in toolkits(plan):
+        old = next((gpu for gpu in group if capability(gpu) < (7, 5)), None)
+        if old and _cuda(toolkit) >= (13,):
+            yield (
+                f"CUDA {version(toolkit)} does not compile for {old['name']} ({arch(old)})",
+                "set host.toolkit to 12-9 or 12-8",
+            )
 
 
 @rule(
@@ -47,14 +48,15 @@ def toolkit_drops_arch(plan: BoxPlan) -> Said:
 )
 def toolkit_before_blackwell(plan: BoxPlan) -> Said:
     """A toolkit older than a card's generation has no code for it: Blackwell begins with CUDA 12.8."""
-    for gpu in gpus(plan):
-        first = BLACKWELL.get(capability(gpu))
-        if first and _toolkit(plan) and _toolkit(plan) < first:
-            yield (
-                f"CUDA {version(plan.toolkit or '')} does not know {gpu['name']} ({arch(gpu)})",
-                f"set host.toolkit to 13-0, or at least {first[0]}-{first[1]}",
-            )
-            return
+    for toolkit, group in toolkits(plan):
+        for gpu in group:
+            first = BLACKWELL.get(capability(gpu))
+            if first and _cuda(toolkit) < first:
+                yield (
+                    f"CUDA {version(toolkit)} does not know {gpu['name']} ({arch(gpu)})",
+                    f"set host.toolkit to 13-0, or at least {first[0]}-{first[1]}",
+                )
+                break
 
 
 @rule(
@@ -66,14 +68,13 @@ def toolkit_before_blackwell(plan: BoxPlan) -> Said:
 )
 def toolkit_damaged(plan: BoxPlan) -> Said:
     """The toolkit's package is installed, but its `bin/nvcc` is not there; apt sees nothing to do."""
-    name = f"cuda-toolkit-{plan.toolkit}"
-    installed = (plan.facts.get("packages") or {}).get(name)
-    toolkits = plan.facts.get("toolkits")
-    if plan.toolkit and installed and toolkits is not None and version(plan.toolkit) not in toolkits:
-        yield (
-            f"{name} is installed, but /usr/local/cuda-{version(plan.toolkit)}/bin/nvcc is not there",
-            f"apt-get install --reinstall cuda-nvcc-{plan.toolkit} {name}",
-        )
+    for toolkit in plan.toolkits:
+        name, found = f"cuda-toolkit-{toolkit}", plan.facts.get("toolkits")
+        if (plan.facts.get("packages") or {}).get(name) and found is not None and version(toolkit) not in found:
+            yield (
+                f"{name} is installed, but /usr/local/cuda-{version(toolkit)}/bin/nvcc is not there",
+                f"apt-get install --reinstall cuda-nvcc-{toolkit} {name}",
+            )
 
 
 @rule(
@@ -85,12 +86,13 @@ def toolkit_damaged(plan: BoxPlan) -> Said:
 )
 def driver_too_old(plan: BoxPlan) -> Said:
     """The toolkit is of a newer major version than the driver's CUDA, so the driver could not load what it compiles."""
-    have, need = numbers(driver(plan).get("cuda")), _toolkit(plan)
-    if have and need and have[0] < need[0]:
-        yield (
-            f"driver {driver(plan)['version']} is for CUDA {driver(plan)['cuda']}, the toolkit is {version(plan.toolkit or '')}",
-            f"install a newer driver, or set host.toolkit to a {have[0]}-x version",
-        )
+    have, found = numbers(driver(plan).get("cuda")), driver(plan)
+    for toolkit in plan.toolkits:
+        if have and have[0] < _cuda(toolkit)[0]:
+            yield (
+                f"driver {found['version']} is for CUDA {found['cuda']}, the toolkit is {version(toolkit)}",
+                f"install a newer driver, or set host.toolkit to a {have[0]}-x version",
+            )
 
 
 @rule(
@@ -104,15 +106,15 @@ def gcc_too_new(plan: BoxPlan) -> Said:
     """nvcc refuses a g++ that is newer than it knows. An error for stacks that compile kernels on the box at first
     use."""
     have = numbers((plan.facts.get("compilers") or {}).get("g++"))
-    most = [gcc for first, gcc in NEWEST_GCC.items() if _toolkit(plan) >= first]
-    if not (have and most) or have[0] <= most[-1]:
-        return
     for instance in on_gpus(plan):
-        if "NVCC_CCBIN" not in instance.env and "CUDAHOSTCXX" not in instance.env:
+        toolkit = instance.cuda_toolkit
+        most = [gcc for first, gcc in NEWEST_GCC.items() if _cuda(toolkit) >= first]
+        own = instance.env.keys() & {"NVCC_CCBIN", "CUDAHOSTCXX"}
+        if toolkit and have and most and have[0] > most[-1] and not own:
             level: Level = "error" if compiles(instance.stack) else "warning"
             names = f'"CC": "gcc-{most[-1]}", "CXX": "g++-{most[-1]}", "CUDAHOSTCXX": "g++-{most[-1]}"'
             yield (
-                f"{instance.name}: g++ is {have[0]}, CUDA {version(plan.toolkit or '')} takes {most[-1]} at most",
+                f"{instance.name}: g++ is {have[0]}, CUDA {version(toolkit)} takes {most[-1]} at most",
                 f"apt-get install g++-{most[-1]}, and serve_env = {{{names}}}",
                 level,
             )
@@ -129,11 +131,16 @@ def glibc_too_new(plan: BoxPlan) -> Said:
     """glibc 2.41 and later declare `cospi`, `rsqrt` and their like other than the headers of CUDA 12, so that nothing
     compiles. An error for stacks that compile kernels on the box at first use."""
     glibc = numbers((plan.facts.get("os") or {}).get("glibc"))
-    if glibc >= (2, 41) and (12,) <= _toolkit(plan) < (13,):
-        level: Level = "error" if any(compiles(stack) for stack in plan.stacks) else "warning"
-        older = any(capability(gpu) < (7, 5) for gpu in gpus(plan))
-        remedy = "use Debian 12 or Ubuntu 24.04" + ("" if older else ", or set host.toolkit to 13-0")
-        yield f"glibc {plan.facts['os']['glibc']} and the headers of CUDA {version(plan.toolkit or '')} clash", remedy, level
+    if glibc < (2, 41):
+        return
+    for instance in on_gpus(plan):
+        if (12,) <= _cuda(instance.cuda_toolkit) < (13,):
+            level: Level = "error" if compiles(instance.stack) else "warning"
+            older = any(capability(gpu) < (7, 5) for gpu in cards(plan, instance))
+            remedy = "use Debian 12 or Ubuntu 24.04" + ("" if older else ", or set host.toolkit to 13-0")
+            cuda = version(instance.cuda_toolkit or "")
+            clash = f"glibc {plan.facts['os']['glibc']} and the headers of CUDA {cuda} clash"
+            yield f"{instance.name}: {clash}", remedy, level
 
 
 @rule(
@@ -146,10 +153,13 @@ def glibc_too_new(plan: BoxPlan) -> Said:
 def no_nvcc(plan: BoxPlan) -> Said:
     """The stack compiles kernels on the box at first use, and `host.toolkit` is `none`, so nvcc is not on the service's
     path."""
-    for stack in plan.stacks:
-        if compiles(stack) and not plan.toolkit:
-            wanted = stack.cuda_toolkit or "13-0"
-            yield f"{stack.name} needs nvcc, host.toolkit is none", f"set host.toolkit to {wanted}, or leave it out"
+    for instance in on_gpus(plan):
+        if compiles(instance.stack) and not instance.cuda_toolkit:
+            wanted = instance.stack.cuda_toolkit or "13-0"
+            yield (
+                f"{instance.stack.name} needs nvcc, host.toolkit is none",
+                f"set host.toolkit to {wanted}, or leave it out",
+            )
 
 
 @rule(
@@ -162,13 +172,17 @@ def no_nvcc(plan: BoxPlan) -> Said:
 def toolkit_held(plan: BoxPlan) -> Said:
     """Packages of the toolkit are on hold, as by `apt-mark hold 'libnv*'`: apt cannot install the one that is asked
     for."""
-    name = f"cuda-toolkit-{plan.toolkit}"
-    if not plan.toolkit or (plan.facts.get("packages") or {}).get(name):
+    names = [f"cuda-toolkit-{toolkit}" for toolkit in plan.toolkits]
+    names = [name for name in names if not (plan.facts.get("packages") or {}).get(name)]
+    if not names:
         return
     held = [item for item in plan.facts.get("holds") or [] if item.startswith(TOOLKIT_PACKAGES)]
     held = [item for item in held if not item.startswith(("cuda-drivers", "cuda-compat"))]
     if held:
-        yield f"{name} is to be installed, and {', '.join(held[:4])} are on hold", f"apt-mark unhold {' '.join(held)}"
+        yield (
+            f"{listed(names)} is to be installed, and {', '.join(held[:4])} are on hold",
+            f"apt-mark unhold {' '.join(held)}",
+        )
 
 
 @rule(
