@@ -16,6 +16,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     kv,
     links,
     memory,
+    names,
     serving,
     speculation,
     stack,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpufleet import memory
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
@@ -18,6 +17,7 @@ SPARE_MIB = 8192
 # NCCL's and vLLM's buffers between the processes of an instance.
 SHM_MIB = 1024
 GIB = 1024
+MIB = 1 << 20
 STEP = 1024  # tokens; a remedy names a round length
 
 
@@ -33,9 +33,9 @@ def model_does_not_fit(plan: BoxPlan) -> Said:
     would not start."""
     for instance in on_gpus(plan):
         found = instance.memory
-        if found is None or found.fits or not instance.gpus:
+        if found is None or found.concurrency >= 1 or not instance.gpus:
             continue
-        fit = longest(instance)
+        fit = min(found.longest_len, found.max_model_len)
         card = f"{len(instance.gpus)} × {found.gpu_mib} MiB"
         if fit:
             message = f"{instance.name}: {found.max_model_len} tokens are asked for, {fit} fit on {card}"
@@ -70,23 +70,27 @@ def _capability(plan: BoxPlan, instance: Instance) -> Any:
     return cards(plan, instance)[0]["compute_capability"]
 
 
-def longest(instance: Instance) -> int:
-    """Tokens of the longest request that an instance can serve, 0 when not even a short one fits.
-
-    Not `kv_tokens` of the plan: that counts what each request takes besides its tokens for requests of the full length.
-    """
-    shape, found, flag = instance.model.architecture, instance.memory, DIALECTS[instance.stack.engine].max_model_len
-    if shape is None or found is None:
-        return 0
-
-    def fits(tokens: int) -> bool:
-        return memory.estimate(shape, found.gpu_mib, len(instance.gpus), {**instance.args, flag: tokens}).fits
-
-    low, high = 0, found.max_model_len
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+@rule(
+    "GF408",
+    "memory-share-too-large",
+    level="error",
+    source="vLLM: Free memory on device is less than desired GPU memory utilization",
+    remedy="A lower `gpu-memory-utilization`, or a smaller `kv-cache-memory-bytes`.",
+)
+def memory_share_too_large(plan: BoxPlan) -> Said:
+    """The engine is to have more of a card than is left beside the driver's part and its own CUDA context; it asks
+    before it loads anything, and ends."""
+    for instance in on_gpus(plan):
+        found = instance.memory
+        if found is not None and instance.gpus and not found.starts:
+            room = found.usable_mib - found.context_mib
+            if instance.args.get("kv-cache-memory-bytes"):
+                less = found.kv_mib - (found.budget_mib - room)
+                remedy = f'serve_args = {{"kv-cache-memory-bytes": {max(less, 0) * MIB}}}'
+            else:
+                share = int(room / found.usable_mib * 100) / 100
+                remedy = f'serve_args = {{"gpu-memory-utilization": {share}}}'
+            yield f"{instance.name} wants {found.budget_mib} MiB of each card, {room} MiB are there", remedy
 
 
 @rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from textwrap import fill
 
 from gpufleet.rules.base import RULES, Rule
@@ -44,8 +45,9 @@ def section(item: Rule) -> str:
     first, *more = item.cause.split("\n\n")
     lines = [f"### {item.code} {item.name}", "", _filled(f"**{item.level}** · {first}")]
     for paragraph in more:
-        lines += ["", _filled(paragraph), ""]
-    return "\n".join([*lines, _filled(f"→ {item.remedy}"), "", _filled(f"Source: {item.source}."), ""])
+        lines += ["", _filled(paragraph)]
+    source = re.sub(r"field-problems (\d+)", r"field problem [\1](field-problems.md)", item.source)
+    return "\n".join([*lines, "", _filled(f"→ {item.remedy}"), "", _filled(f"Source: {source}."), ""])
 
 
 def _filled(text: str) -> str:

@@ -23,7 +23,7 @@ def flag_is_ours(plan: BoxPlan) -> Said:
         settings = {dialect.port: "port", dialect.tensor_parallel: "tensor_parallel_size"}
         for flag in (*settings, "config", "model"):
             ours = 1 if flag == dialect.port or (flag in settings and "cpu" not in instance.stack.arch) else 0
-            history = instance.flags.given(flag)
+            history = instance.flags.trace.get(flag, [])
             for given in history[: len(history) - ours]:
                 remedy = f"use the setting {settings[flag]} of the serve entry" if flag in settings else "take it out"
                 yield f"{given.source} sets {flag}", remedy
@@ -192,28 +192,6 @@ def flashqla_ignored(plan: BoxPlan) -> Said:
                 f"{instance.name}: {instance.stack.name} has no FlashQLA, Triton would be used",
                 "take gdn_prefill_backend out of additional-config, or use a stack that provides flashqla",
             )
-
-
-# Variables of patches, and what a stack that knows them provides.
-OF_PATCHES = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "mtp-bf16-draft", "VLLM_SM75_SPEC_SYNC_MODE": "spec-sync-mode"}
-
-
-@rule(
-    "GF512",
-    "patch-variable-ignored",
-    level="warning",
-    source="vLLM 0.27.1 warns of unknown variables and goes on",
-    remedy="A stack with the patch; or take the variable out.",
-)
-def patch_variable_ignored(plan: BoxPlan) -> Said:
-    """A variable that only a patch reads is set for a stack without the patch: it does nothing."""
-    for instance in by_vllm(plan):
-        for name, provided in OF_PATCHES.items():
-            if instance.env.get(name) and provided not in instance.stack.provides:
-                yield (
-                    f"{instance.name}: {instance.stack.name} does not know {name}",
-                    f"take it out of serve_env, or use a stack that provides {provided}",
-                )
 
 
 @rule(
