@@ -130,7 +130,8 @@ def no_p2p(plan: BoxPlan) -> Said:
         turing = archs(plan, instance) == {"sm75"} and all(is_geforce(gpu) for gpu in cards(plan, instance))
         bridged = any(link.startswith("NV") for link in states(plan, instance, "links"))
         if not bridged and (known or (turing and not found)):
+            bridge = "a bridge doubles the speed; without one " if turing else ""
             yield (
                 f"{instance.name}: GPUs {listed(instance.gpus)} have neither NVLink nor P2P ({instance.link})",
-                "use a bridge for twice the speed; without one, look at less traffic: fewer GPUs to an instance",
+                f"{bridge}fewer GPUs to an instance mean less traffic, where the model fits on them",
             )

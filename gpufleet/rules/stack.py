@@ -95,17 +95,17 @@ def stack_not_installable(plan: BoxPlan) -> Said:
     remedy="A stack with FlashInfer 0.6.16 or later.",
 )
 def flashinfer_sm75(plan: BoxPlan) -> Said:
-    """FlashInfer 0.6.12 to 0.6.15 are reported broken on SM75 cards, unless they are patched."""
+    """FlashInfer 0.6.12 to 0.6.15 are reported broken on SM75 cards. Information for a stack made for them, which brings
+    the fix (box B serves so)."""
     for instance in on_gpus(plan):
         versions = instance.stack.versions
         found = numbers(versions.flashinfer)[:3] if versions and versions.flashinfer else ()
         if "sm75" in archs(plan, instance) and (0, 6, 12) <= found < (0, 6, 16):
-            patched = any(wheel.name.startswith("flashinfer") and wheel.patches for wheel in instance.stack.wheels)
-            if not patched:
-                yield (
-                    f"{instance.stack.name} has FlashInfer {versions.flashinfer if versions else ''}, broken on SM75",
-                    "use a stack with 0.6.16 or later, without flashinfer-cubin",
-                )
+            yield (
+                f"{instance.stack.name} has FlashInfer {versions.flashinfer if versions else ''}, broken on SM75",
+                "use a stack with 0.6.16 or later, without flashinfer-cubin",
+                "info" if "fp8-kv-sm75" in instance.stack.provides else "warning",
+            )
 
 
 @rule(
