@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpufleet.dialect import DIALECTS
-from gpufleet.plan import BoxPlan
+from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import by_vllm, from_stack, mapping
 
@@ -104,30 +104,45 @@ def tools_half_configured(plan: BoxPlan) -> Said:
             )
 
 
+def _names(instance: Instance) -> list[str]:
+    """The names that clients may ask for."""
+    given = instance.args.get(DIALECTS[instance.stack.engine].served_name)
+    return [str(item) for item in given] if isinstance(given, list) else [str(given)] if given else []
+
+
 @rule(
     "GF508",
-    "served-name",
+    "served-name-twice",
     level="warning",
-    source="trap 3 of box C: a wrong name is a 404, and clients fall through to another backend",
-    remedy="No `served-model-name`: the page of the model has it.",
+    source="trap 3 of box C of the recipes",
+    remedy="No `served-model-name` in a layer: the page of each model has its own.",
 )
-def served_name(plan: BoxPlan) -> Said:
-    """Two different models of a box have one name, or a model does not have the name that its page gives it: clients
-    get 404, or the wrong model. (Information for the second.)"""
+def served_name_twice(plan: BoxPlan) -> Said:
+    """Two different models of a box have one name: clients cannot tell which of them they talk to."""
     seen: dict[str, str] = {}
     for instance in plan.instances:
-        flag = DIALECTS[instance.stack.engine].served_name
-        given = instance.args.get(flag)
-        names = [str(item) for item in given] if isinstance(given, list) else [str(given)] if given else []
-        for name in names:
+        for name in _names(instance):
             other = seen.setdefault(name, instance.model.name)
             if other != instance.model.name:
+                flag = DIALECTS[instance.stack.engine].served_name
                 yield f"{other} and {instance.model.name} are both served as {name}", f"take {flag} out of serve_args"
+
+
+@rule(
+    "GF517",
+    "served-name-differs",
+    level="info",
+    source="trap 3 of box C of the recipes: a wrong name is a 404, and clients fall through to another backend",
+    remedy="No `served-model-name`, or clients that ask for it.",
+)
+def served_name_differs(plan: BoxPlan) -> Said:
+    """A model does not have the name that its page gives it. Clients that ask for that one get 404."""
+    for instance in plan.instances:
+        names = _names(instance)
         if names and instance.model.served_name not in names:
             yield (
                 f"{instance.name} answers to {names[0]}, its page says {instance.model.served_name}",
-                f"take {flag} out, or let clients ask for {names[0]}",
-                "info",
+                f"let clients ask for {names[0]}, or take {DIALECTS[instance.stack.engine].served_name} out",
             )
 
 
