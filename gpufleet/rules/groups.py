@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gpufleet.fit import holds
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, cards, gpus, listed, on_gpus
+from gpufleet.rules.look import by_vllm, cards, listed, on_gpus
 from gpufleet.topology import crosses_islands, islands, link_between, nvlinks, unequal_memory
 
 
@@ -69,7 +70,7 @@ def heads_do_not_divide(plan: BoxPlan) -> Said:
 )
 def group_crosses_islands(plan: BoxPlan) -> Said:
     """An instance is spread over several islands of NVLink: every step waits for the slow link between them. One
-    instance on each island is faster, if the model fits there."""
+    instance on each island is faster; information when the model does not fit there."""
     links = plan.facts.get("links") or {}
     for instance in on_gpus(plan):
         own = cards(plan, instance)
@@ -81,11 +82,13 @@ def group_crosses_islands(plan: BoxPlan) -> Said:
             continue
         size = next(n for n in (8, 4, 2) if n <= largest)
         groups = " and ".join(f"({', '.join(map(str, island))})" for island in found)
-        yield (
-            f"{instance.name} on GPUs {listed(instance.gpus)} crosses islands {groups} by {instance.link}",
-            f"set tensor_parallel_size to {size} for {instance.model.name}, if its memory lets you "
-            f"(then {len(gpus(plan)) // size} instances have room)",
-        )
+        message = f"{instance.name} on GPUs {listed(instance.gpus)} crosses islands {groups} by {instance.link}"
+        if holds(instance.model, instance.stack, own, size, instance.args):
+            room = sum(len(island) // size for island in found)
+            yield message, f"set tensor_parallel_size to {size}: {room} instances have room there"
+        else:
+            remedy = f"{size} GPUs do not hold {instance.model.name} so: a shorter max-model-len would let them"
+            yield message, remedy, "info"
 
 
 @rule(

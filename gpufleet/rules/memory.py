@@ -8,7 +8,7 @@ from typing import Any
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, on_gpus
+from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
 
 # Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
 SHARD_MIB = 4769
@@ -40,10 +40,11 @@ def model_does_not_fit(plan: BoxPlan) -> Said:
         if fit:
             message = f"{instance.name}: {found.max_model_len} tokens are asked for, {fit} fit on {card}"
         else:
-            taken = found.weights_mib + found.mtp_mib + found.vision_mib
+            weights = found.weights_mib + found.mtp_mib + found.vision_mib
+            work = found.activations_mib + found.graphs_mib
             message = (
-                f"{instance.name} does not fit on {card}: its weights take {taken} MiB of each, "
-                f"{found.budget_mib} MiB may be used"
+                f"{instance.name} does not fit on {card}: weights take {weights} MiB of each, working memory {work} "
+                f"MiB, {found.budget_mib} MiB may be used"
             )
         yield message, "; or ".join(_remedies(plan, instance, fit))
 
@@ -58,7 +59,7 @@ def _remedies(plan: BoxPlan, instance: Instance, fit: int) -> list[str]:
         volta = "sm70" in archs(plan, instance)
         if not volta or "fp8-kv-sm70" in instance.stack.provides:
             remedies.append(f'serve_args = {{"kv-cache-dtype": "{"fp8_e5m2" if volta else "fp8"}"}}')
-    kind = [gpu for gpu in plan.facts.get("gpus") or [] if gpu["compute_capability"] == _capability(plan, instance)]
+    kind = [gpu for gpu in gpus(plan) if gpu["compute_capability"] == _capability(plan, instance)]
     more = len(instance.gpus) * 2
     if len(kind) >= more:
         instances = "one instance" if len(kind) // more == 1 else f"{len(kind) // more} instances at most"

@@ -95,8 +95,8 @@ def stack_not_installable(plan: BoxPlan) -> Said:
     remedy="A stack with FlashInfer 0.6.16 or later.",
 )
 def flashinfer_sm75(plan: BoxPlan) -> Said:
-    """FlashInfer 0.6.12 to 0.6.15 are reported broken on SM75 cards. Information for a stack made for them, which brings
-    the fix (box B serves so)."""
+    """FlashInfer 0.6.12 to 0.6.15 are reported broken on SM75 cards. Information for a stack made for them, which
+    brings the fix (box B serves so)."""
     for instance in on_gpus(plan):
         versions = instance.stack.versions
         found = numbers(versions.flashinfer)[:3] if versions and versions.flashinfer else ()

@@ -49,6 +49,8 @@ NEXT = packages(nvidia_driver=("580.159.03-0ubuntu1", "NVIDIA", "1:590.44-1"))
 NO_CARDS = {"gpus": [], "links": {}}
 XORG = [{"pid": 9, "memory_mib": 300, "name": "/usr/lib/xorg/Xorg", "kind": "graphics"}]
 
+ONE_LANE = {"width": 1, "width_max": 16}
+
 CASES = [
     Case("GF101", "error", "580", volta(driver=driver(version="590.44.01", cuda="13.1"))),
     Case("GF102", "error", "open kernel modules", volta(driver=driver(flavour="open"))),
@@ -76,7 +78,7 @@ CASES = [
     Case("GF124", "info", "nvidia-persistenced", each(persistence=False)),
     Case("GF125", "info", "-pl 250", each(power={"limit_w": 200, "default_w": 250})),
     Case("GF126", "info", "8 PCIe lanes of 16", each(pcie={"width": 8, "width_max": 16})),
-    Case("GF126", "warning", "1 PCIe", served(cards(2, link="PHB", of_each={"pcie": {"width": 1, "width_max": 16}}), TURING)),
+    Case("GF126", "warning", "1 PCIe", served(cards(link="PHB", of_each={"pcie": ONE_LANE}), TURING)),
     Case("GF127", "warning", "Xorg", each(processes=XORG)),
     Case("GF127", "warning", "gdm3", turing(of_each={"display_active": True}, display_manager="gdm3")),
     Case("GF128", "warning", "sm61", plan(cards(1, (6, 1)))),

@@ -16,6 +16,8 @@ KNOWN = engine("sm75", flags="vllm-0.27.1", args={"dtype": "half"})
 PATCHED = engine(
     "sm75", flags="vllm-0.27.1", provides=["flashqla", "mtp-bf16-draft", "spec-sync-mode", "thinking-budget"]
 )
+V24 = engine("sm75", flags="vllm-0.24.0")
+FORK = engine("sm75", flags="vllm-0.27.1", more_flags=["of-a-fork"], more_env=["VLLM_X"])
 LMDEPLOY = stack("lmdeploy-0.18.0", engine="lmdeploy", arch=["sm75"], flags="lmdeploy-0.18.0", args={})
 FLASHQLA = {"additional-config": {"gdn_prefill_backend": "flashqla_legacy"}}
 BUDGET = {"reasoning-config": {"default_thinking_token_budget": 4000}}
@@ -34,6 +36,7 @@ def entry(args: dict[str, Any]) -> BoxPlan:
     return served(cards(), KNOWN, None, {"serve": [{"model": "tiny", "args": args}]})
 
 
+PREFIX = ("enable-prefix-caching", "no-enable-prefix-caching")
 V2 = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
 TWO_MODELS = plan(cpu_facts(), {"serve": ON_SEVERAL}, models=[model(), model("other")])
 
@@ -45,11 +48,11 @@ CASES = [
     Case("GF501", "error", "sets model", flags({"model": "/srv/x"})),
     Case("GF502", "error", "HF_TOKEN", variables(HF_TOKEN="x")),
     Case("GF502", "error", "api-key", flags({"api-key": "x"})),
-    Case("GF503", "error", "no-enable-prefix-caching", flags({"enable-prefix-caching": True, "no-enable-prefix-caching": True})),
+    Case("GF503", "error", "no-enable-prefix-caching", flags(dict.fromkeys(PREFIX, True))),
     Case("GF504", "error", "without quotes", flags({"async-scheduling": "false"})),
     Case("GF504", "error", "read as a flag", flags({"chat-template": "-x"})),
     Case("GF505", "error", "did you mean 'max-model-len'", flags({"max-modellen": 512})),
-    Case("GF505", "error", "vllm-0.27.1 does", served(cards(), engine("sm75", flags="vllm-0.24.0"), {"enable-fault-tolerance": True})),
+    Case("GF505", "error", "vllm-0.27.1 does", flags({"enable-fault-tolerance": True}, V24)),
     Case("GF506", "warning", "VLLM_USE_FLASHINFER_SAMPLER", variables(VLLM_USE_FLASHINFER_SAMPLR="0")),
     Case("GF506", "warning", "VLLM_ATTENTION_BACKEND", variables(VLLM_ATTENTION_BACKEND="FLASHINFER")),
     Case("GF507", "error", "without tool-call-parser", flags({"enable-auto-tool-choice": True})),
@@ -81,10 +84,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF501", served(cards(), LMDEPLOY)),
         ("GF503", flags({"enable-prefix-caching": True, "no-enable-prefix-caching": False})),
         ("GF505", flags({"max-model-len": 512, "no-async-scheduling": True, "max-modellen": None})),
-        ("GF505", served(cards(), engine("sm75", flags="vllm-0.27.1", more_flags=["of-a-fork"]), {"of-a-fork": 1})),
+        ("GF505", flags({"of-a-fork": 1}, FORK)),
         ("GF505", served(cards(), engine("sm75"), {"of-an-engine-without-table": 1})),
         ("GF506", variables(VLLM_USE_V2_MODEL_RUNNER="1", OMP_NUM_THREADS="8")),
-        ("GF506", served(cards(), engine("sm75", flags="vllm-0.27.1", more_env=["VLLM_X"]), {}, {"serve_env": {"VLLM_X": "1"}})),
+        ("GF506", variables(FORK, VLLM_X="1")),
         ("GF506", variables(VLLM_SM75_SPEC_SYNC_MODE="safe")),  # GF512 says it
         ("GF507", flags({"enable-auto-tool-choice": True, "tool-call-parser": "qwen3_xml"})),
         ("GF508", flags({})),

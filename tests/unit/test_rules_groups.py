@@ -48,6 +48,9 @@ TRANSLATING = {"enabled": True, "passthrough": False, "acs": []}
 REDIRECTING = {"enabled": False, "passthrough": None, "acs": ["0000:00:01.0", "0000:00:03.0"]}
 HALF = {"p0_1": "NV3", "p2_3": "NV4"}
 
+PAIRS, FOUR = lab("quad-3090-two-pairs"), {"tensor_parallel_size": 4}
+HUGE = shaped(weights_mib=60000)
+
 CASES = [
     Case("GF301", "error", "reseat", expecting(4, cards(2, (8, 6), "NV3"))),
     Case("GF301", "error", "no NVLink", expecting(2, cards(link="PHB"))),
@@ -70,8 +73,9 @@ CASES = [
     Case("GF312", "error", "no stack", plan(gpu_facts((6, 1)), {"stack": None})),
     Case("GF313", "error", "24 heads", served(cards(5), PLAIN, OFF, {"tensor_parallel_size": 5}, **shaped())),
     Case("GF313", "error", "1, 2, 4, 8, 12", served(cards(3), PLAIN, OFF, {"tensor_parallel_size": 3}, **shaped())),
-    Case("GF314", "warning", "(0, 2) and (1, 3)", served(lab("quad-3090-two-pairs"), PLAIN, OFF, {"tensor_parallel_size": 4})),
+    Case("GF314", "warning", "(0, 2) and (1, 3)", served(PAIRS, PLAIN, OFF, FOUR)),
     Case("GF314", "warning", "to 4", served(lab("octo-v100-dgx1"), PLAIN, OFF, {"tensor_parallel_size": 8})),
+    Case("GF314", "info", "do not hold", served(PAIRS, PLAIN, OFF, FOUR, **HUGE)),
     Case("GF315", "warning", "GPU 1 12288 MiB", unequal()),
     Case("GF316", "error", "'0,1'", served(cards(), PLAIN, {**OFF, "device-ids": "2,3"})),
 ]  # fmt: skip

@@ -43,7 +43,7 @@ SHARDS = {"source": {"http": "http://192.0.2.1/x/", "files": {"a.safetensors": {
 
 CASES = [
     Case("GF401", "error", "262144 tokens are asked for", two_27b(262144)),
-    Case("GF401", "error", "its weights take", served(cards(1, (8, 6), of_each={"memory_mib": 12288}), AMPERE, **shaped())),
+    Case("GF401", "error", "weights take", served(cards(1, (8, 6), of_each={"memory_mib": 12288}), AMPERE, **shaped())),
     Case("GF402", "error", "python3 (pid 4242)", used(8000)),
     Case("GF402", "warning", "pid 4242", used(8000, instances=RUNNING)),
     Case("GF403", "warning", "GiB of swap", host(memory=memory(12000))),

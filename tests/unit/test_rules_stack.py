@@ -27,6 +27,7 @@ def env(by: Stack, **variables: str) -> BoxPlan:
     return served(cards(2), by, None, {"serve_env": variables})
 
 
+INSTALLED = {"cuda-toolkit-13-0": "13.0"}
 OLD = {"version": "570.10", "cuda": "12.8", "module": "570.10"}
 DEBIAN_13 = {**cpu_facts()["os"], "version_id": "13", "glibc": "2.41"}
 GCC_15 = {"gcc": "15.2.0", "g++": "15.2.0"}
@@ -36,7 +37,7 @@ CASES = [
     Case("GF201", "error", "12-9", toolkit("13-0", cards(2, (7, 0)))),
     Case("GF201", "error", "12-9", plan(cards(1, (7, 0)), {"serve": [], "host": {"toolkit": "13-0"}})),
     Case("GF202", "error", "13-0", toolkit("12-6", cards(1, (12, 0)))),
-    Case("GF203", "warning", "--reinstall", toolkit("13-0", cards(packages={"cuda-toolkit-13-0": "13.0"}))),
+    Case("GF203", "warning", "--reinstall", toolkit("13-0", cards(packages=INSTALLED))),
     Case("GF204", "error", "12-x", toolkit("13-0", cards(driver=OLD))),
     Case("GF205", "error", "gcc-14", served(cards(compilers=GCC_15), JIT)),
     Case("GF205", "warning", "takes 14", served(cards(compilers=GCC_15), PLAIN)),
@@ -71,7 +72,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF201", toolkit("13-0", cards())),
         ("GF201", toolkit("12-9", cards(2, (7, 0)))),
         ("GF202", toolkit("12-8", cards(1, (12, 0)))),
-        ("GF203", toolkit("13-0", cards(packages={"cuda-toolkit-13-0": "13.0"}, toolkits={"13.0": "/usr/local/cuda-13.0"}))),
+        ("GF203", toolkit("13-0", cards(packages=INSTALLED, toolkits={"13.0": "/usr/local/cuda-13.0"}))),
         ("GF204", toolkit("12-8", cards(driver=OLD))),
         ("GF205", served(cards(compilers=GCC_15), JIT, None, {"host": {"toolkit": "13-0"}})),
         ("GF205", served(cards(compilers=GCC_15), JIT, None, {"serve_env": {"CUDAHOSTCXX": "g++-14"}})),
