@@ -23,7 +23,7 @@ def _on(plan: BoxPlan) -> list[Instance]:
     "GF305",
     "custom-all-reduce",
     level="warning",
-    source="field-problems 29; weicj PR 69 and 108, 1Cat-vLLM 430, club-3090 922 and 1332; trap 8 of box C",
+    source="field-problems 29; weicj PR 69 and 108, 1Cat-vLLM 430, club-3090 922 and 1332; box C of the recipes",
     remedy='`serve_args = {"disable-custom-all-reduce": True}`. To try it: switch it on for one box, and compare '
     "answers, tok/s and Xid with those before.",
 )
@@ -54,7 +54,7 @@ def custom_all_reduce(plan: BoxPlan) -> Said:
     "GF308",
     "all-reduce-expandable-segments",
     level="error",
-    source="trap 8 of box C; vLLM 42609, syv-ai 163",
+    source="box C of the recipes; vLLM 42609, syv-ai 163",
     remedy='`disable-custom-all-reduce`, or `serve_env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"}`.',
 )
 def all_reduce_expandable_segments(plan: BoxPlan) -> Said:

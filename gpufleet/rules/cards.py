@@ -135,7 +135,7 @@ def power_limit(plan: BoxPlan) -> Said:
     "GF126",
     "pcie-width",
     level="info",
-    source="field-problems 37 and wishes 75: bridged cards run on x1 and x4, unbridged ones do not",
+    source="field-problems 37; bridged cards run on x1 and x4, unbridged ones do not",
     remedy="Another slot; or reseat the card, clean its contacts, replace the riser.",
 )
 def pcie_width(plan: BoxPlan) -> Said:

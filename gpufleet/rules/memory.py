@@ -25,7 +25,7 @@ STEP = 1024  # tokens; a remedy names a round length
     "GF401",
     "model-does-not-fit",
     level="error",
-    source="the estimate of memory; trap 4 of box C: two 27 B on two cards of 24 GB",
+    source="the estimate of memory; box C of the recipes: two 27 B on two cards of 24 GB",
     remedy="A shorter `max-model-len`, an FP8 KV cache, more GPUs to an instance, fewer instances.",
 )
 def model_does_not_fit(plan: BoxPlan) -> Said:

@@ -8,6 +8,8 @@ from textwrap import fill
 from gpufleet.rules.base import RULES, Rule
 
 WIDTH = 120
+# `field-problems 29 and 30`: numbers of docs/field-problems.md.
+NUMBERS = re.compile(r"field-problems \d+(?:(?:, | and )\d+)*")
 CHAPTERS = {
     "GF1": "Driver and cards",
     "GF2": "Toolkit, compilers, stacks",
@@ -21,13 +23,13 @@ HEAD = """\
 
 <!-- Made by `python -m gpufleet.rules`; what is written here by hand is lost. -->
 
-A rule looks at the plan of one box before anything on it is touched. An **error** refuses the box: nothing but
-`/opt/gpufleet/kit` may be new on it, and the exit code is 3. A **warning** and an **info** are shown, and the box is
-deployed. Each finding says cause and remedy; its code leads here. What a box does not tell is no finding.
+A rule looks at the plan of one box before any box is touched. An **error** refuses it: nothing is changed, and the
+exit code is 3 ([leaving such a box out](reference/settings.md#rollout)). A **warning** and an **info** are shown, and
+the box is deployed. Each finding says cause and remedy; its code leads here. What a box does not tell is no finding.
 
-A rule you know better than: `silence = ["GF603"]`, or its name, `["disk-space"]`, in any layer or a box's data. What is
-silenced is counted as silenced, not lost; a rule that does not exist is refused. Which known problem is which rule:
-[field problems](field-problems.md).
+A rule you know better than: `silence = ["GF603"]`, or by its name, `["disk-space"]`, in any layer or a box's data.
+`gpufleet plan` says what is silenced, and by which layer. A rule that does not exist is refused. Which known problem is
+which rule: [field problems](field-problems.md).
 """
 
 
@@ -46,7 +48,8 @@ def section(item: Rule) -> str:
     lines = [f"### {item.code} {item.name}", "", _filled(f"**{item.level}** · {first}")]
     for paragraph in more:
         lines += ["", _filled(paragraph)]
-    source = re.sub(r"field-problems (\d+)", r"field problem [\1](field-problems.md)", item.source)
+    source = NUMBERS.sub(lambda found: re.sub(r"\d+", r"[\g<0>](field-problems.md)", found[0]), item.source)
+    source = source.replace("field-problems ", "field problem ")
     return "\n".join([*lines, "", _filled(f"→ {item.remedy}"), "", _filled(f"Source: {source}."), ""])
 
 

@@ -114,7 +114,7 @@ def _names(instance: Instance) -> list[str]:
     "GF508",
     "served-name-twice",
     level="warning",
-    source="trap 3 of box C of the recipes",
+    source="box C of the recipes",
     remedy="No `served-model-name` in a layer: the page of each model has its own.",
 )
 def served_name_twice(plan: BoxPlan) -> Said:
@@ -132,7 +132,7 @@ def served_name_twice(plan: BoxPlan) -> Said:
     "GF517",
     "served-name-differs",
     level="info",
-    source="trap 3 of box C of the recipes: a wrong name is a 404, and clients fall through to another backend",
+    source="box C of the recipes: a wrong name is a 404, and clients fall through to another backend",
     remedy="No `served-model-name`, or clients that ask for it.",
 )
 def served_name_differs(plan: BoxPlan) -> Said:
@@ -171,7 +171,7 @@ def foreign_path(plan: BoxPlan) -> Said:
     "GF510",
     "shared-cache",
     level="warning",
-    source="field-problems 26 and 27; trap 2 of box C",
+    source="field-problems 26 and 27; box C of the recipes",
     remedy="Leave the cache variables to the plan: a place for each instance and runtime.",
 )
 def shared_cache(plan: BoxPlan) -> Said:

@@ -62,7 +62,7 @@ def mtp_without_tensors(plan: BoxPlan) -> Said:
     "GF522",
     "mtp-method",
     level="warning",
-    source="trap 1 of box C; vLLM 0.27.1, config/speculative.py",
+    source="box C of the recipes; vLLM 0.27.1, config/speculative.py",
     remedy="`mtp`, which is right for every family; `qwen3_5_mtp` for Qwen 3.5, 3.6 and 3.8.",
 )
 def mtp_method(plan: BoxPlan) -> Said:
