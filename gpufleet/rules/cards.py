@@ -23,9 +23,9 @@ SCREEN = ("Xorg", "Xwayland", "gnome-shell", "kwin_wayland", "kwin_x11", "sddm",
 )
 def hardware_changed(plan: BoxPlan) -> Said:
     """The cards or links are not those of the last look. A plan made for the box as it was would not be this one."""
-    changes: list[str] = getattr(plan, "hardware_changes", None) or []
-    if changes:
-        yield f"the hardware has changed: {'; '.join(changes)}", "put it right, or run `gpufleet discover` to accept it"
+    if plan.hardware_changes:
+        said = "; ".join(plan.hardware_changes)
+        yield f"the hardware has changed: {said}", "put it right, or run `gpufleet discover` to accept it"
 
 
 @rule(

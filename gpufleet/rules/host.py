@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpufleet.plan import BoxPlan
@@ -131,16 +133,22 @@ def unattended_upgrades(plan: BoxPlan) -> Said:
     """Upgrades at night may replace the driver under a running card: the next start of a service ends in
     `Driver/library version mismatch`."""
     found = plan.facts.get("unattended_upgrades") or {}
-    listed = [str(item).lstrip("^").rstrip(".*$-") for item in found.get("blacklist") or []]
-    covered = any(item and "nvidia".startswith(item) for item in listed)
-    covered = covered and any(item and "libnvidia".startswith(item) for item in listed)
-    held = [name for name in plan.facts.get("holds") or [] if "nvidia" in name]
-    if found.get("enabled") and plan.facts.get("driver") and on_gpus(plan) and not covered and not held:
+    held = any("nvidia" in name for name in plan.facts.get("holds") or [])
+    if found.get("enabled") and plan.facts.get("driver") and on_gpus(plan) and not held and not _kept_back(found):
         yield (
             "unattended-upgrades may replace the NVIDIA driver",
             'write Unattended-Upgrade::Package-Blacklist { "nvidia"; "libnvidia"; "linux-"; }; into '
             "/etc/apt/apt.conf.d/51gpufleet",
         )
+
+
+def _kept_back(upgrades: Mapping[str, Any]) -> bool:
+    """Whether the blacklist, of regular expressions for the beginnings of names, has driver and libraries."""
+    patterns = []
+    for item in upgrades.get("blacklist") or []:
+        with suppress(re.error):
+            patterns.append(re.compile(item))
+    return all(any(item.match(name) for item in patterns) for name in ("nvidia-driver-580", "libnvidia-compute-580"))
 
 
 @rule(

@@ -103,13 +103,12 @@ def memory_share_too_large(plan: BoxPlan) -> Said:
 )
 def gpu_memory_used(plan: BoxPlan) -> Said:
     """Other programs have so much of a card that the engine cannot take its share: a server started by hand, or a
-    worker that outlived its service. A warning while services of gpufleet run on the box, since it may be one of
-    theirs."""
+    worker that outlived its service. A warning while another service of gpufleet runs on the box, since it may be one
+    of that; nothing is said while the instance itself runs."""
     active = _services(plan)
     for instance in on_gpus(plan):
-        for gpu in cards(plan, instance):
-            foreign = [item for item in gpu.get("processes") or [] if item.get("pid") not in active]
-            certain = not active
+        for gpu in cards(plan, instance) if instance.name not in active else []:
+            foreign = [item for item in gpu.get("processes") or [] if not _is_ours(item, active)]
             used = sum(item.get("memory_mib") or 0 for item in foreign)
             size = gpu.get("memory_mib")
             budget = _budget(instance, size)
@@ -117,7 +116,7 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
                 who = max(foreign, key=lambda item: item.get("memory_mib") or 0)
                 name = who.get("name") or "a program"
                 free = size - used
-                level: Level = "error" if certain else "warning"
+                level: Level = "warning" if active else "error"
                 yield (
                     f"{instance.name} wants {budget} MiB of GPU {gpu['index']}, {free} MiB are left by {name} "
                     f"(pid {who.get('pid')})",
@@ -126,10 +125,16 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
                 )
 
 
-def _services(plan: BoxPlan) -> set[int | None]:
-    """Main processes of gpufleet's services that run; their workers have other pids, which nobody tells."""
-    services = [item.get("service") or {} for item in (plan.facts.get("instances") or {}).values()]
-    return {service.get("pid") for service in services if service.get("active") in ("active", "activating")}
+def _services(plan: BoxPlan) -> dict[str, int | None]:
+    """The main process of each of gpufleet's services that run; their workers have other pids, which nobody tells."""
+    services = {name: item.get("service") or {} for name, item in (plan.facts.get("instances") or {}).items()}
+    running = ("active", "activating", "reloading", "deactivating")
+    return {name: service.get("pid") for name, service in services.items() if service.get("active") in running}
+
+
+def _is_ours(process: Mapping[str, Any], active: Mapping[str, int | None]) -> bool:
+    """Whether it belongs to a service that runs: by its pid, or by the name that vLLM's workers give themselves."""
+    return process.get("pid") in active.values() or (bool(active) and str(process.get("name")).startswith("VLLM::"))
 
 
 def _budget(instance: Instance, size: int | None) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, from_stack, mapping
+from gpufleet.rules.look import by_vllm, mapping
 
 
 @rule(
@@ -151,20 +151,18 @@ def served_name_differs(plan: BoxPlan) -> Said:
     "foreign-path",
     level="warning",
     source="field-problems 23; box B of the recipes has stubs on its path, superseded",
-    remedy="Leave PYTHONPATH and LD_LIBRARY_PATH to the plan.",
+    remedy="Leave PATH, PYTHONPATH and LD_LIBRARY_PATH to the plan.",
 )
 def foreign_path(plan: BoxPlan) -> Said:
-    """A variable brings in code from beside the runtime: PYTHONPATH shadows its packages, a foreign conda environment
-    or the toolkit's `stubs` (which are for linking only) shadow its libraries."""
+    """A variable brings in code from beside the runtime: PYTHONPATH shadows its packages, a PATH of one's own hides its
+    programs and the toolkit's, a foreign conda environment or the toolkit's `stubs` (which are for linking only) shadow
+    its libraries."""
     for instance in plan.instances:
-        for name in ("PYTHONPATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONHOME"):
-            value = instance.env.get(name) or ""
+        for name in ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"):
+            value, source = instance.env.get(name) or "", instance.because.get(f"env.{name}", "computed")
             bad = name != "LD_LIBRARY_PATH" or "stubs" in value or "conda" in value
-            if value and bad and not from_stack(instance, f"env.{name}"):
-                yield (
-                    f"{instance.name}: {name} is {value} ({instance.because.get(f'env.{name}', 'settings')})",
-                    f"take {name} out of serve_env",
-                )
+            if value and bad and not source.startswith(("computed", "stack ")):
+                yield f"{instance.name}: {name} is {value} ({source})", f"take {name} out of serve_env"
 
 
 @rule(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, from_stack, mapping, number, speculative_tokens, uses_mtp, vllm_version
+from gpufleet.rules.look import by_vllm, mapping, number, speculative_tokens, uses_mtp, vllm_version
 
 # Which family's head a method is for; `mtp` is any's. From vLLM's config/speculative.py.
 FAMILIES = {
@@ -137,27 +137,6 @@ def mtp_draft_quantised(plan: BoxPlan) -> Said:
             yield (
                 f"{instance.name}: {instance.stack.name} builds the draft of a mixture of experts quantised",
                 f"use a stack that provides mtp-bf16-draft; or {OFF}",
-            )
-
-
-@rule(
-    "GF516",
-    "runner-sync-mode",
-    level="warning",
-    source="vLLM 0.27.1: the sync mode is in the first model runner only",
-    remedy="One of the two: `VLLM_USE_V2_MODEL_RUNNER=0`, or no `VLLM_SM75_SPEC_SYNC_MODE`.",
-)
-def runner_sync_mode(plan: BoxPlan) -> Said:
-    """`VLLM_SM75_SPEC_SYNC_MODE` is read by vLLM's first model runner only; with `VLLM_USE_V2_MODEL_RUNNER=1` it does
-    nothing. Information where the stack's own page sets both: the reference boxes run so."""
-    for instance in by_vllm(plan):
-        if instance.env.get("VLLM_SM75_SPEC_SYNC_MODE") and instance.env.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
-            both = ("env.VLLM_SM75_SPEC_SYNC_MODE", "env.VLLM_USE_V2_MODEL_RUNNER")
-            shipped = all(from_stack(instance, key) for key in both)
-            yield (
-                f"{instance.name}: VLLM_SM75_SPEC_SYNC_MODE has no effect with VLLM_USE_V2_MODEL_RUNNER=1",
-                'serve_env = {"VLLM_USE_V2_MODEL_RUNNER": "0"}, if the sync mode is wanted',
-                "info" if shipped else "warning",
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Level, Said, rule
 from gpufleet.rules.look import capability, cards, compiles, driver, listed, numbers, on_gpus, toolkits
@@ -224,4 +226,46 @@ def build_memory(plan: BoxPlan) -> Said:
             yield (
                 f"{instance.name}: {cores} compilers at once, and {total // 1024} GiB of memory",
                 f'serve_env = {{"MAX_JOBS": "{jobs}"}}',
+            )
+
+
+@rule(
+    "GF211",
+    "cuda-home",
+    level="warning",
+    source="field-problems 14 and 25",
+    remedy="No CUDA_HOME of one's own: the plan sets that of the instance's toolkit. Another toolkit: `host.toolkit`.",
+)
+def cuda_home(plan: BoxPlan) -> Said:
+    """CUDA_HOME names another folder than the toolkit's that the plan installs, such as `/usr/local/cuda`, which
+    follows whatever was installed last."""
+    for instance in on_gpus(plan):
+        given = instance.env.get("CUDA_HOME")
+        right = f"/usr/local/cuda-{version(instance.cuda_toolkit)}" if instance.cuda_toolkit else None
+        if given is not None and right and given.rstrip("/") != right:
+            yield (
+                f"{instance.name}: CUDA_HOME is {given!r}, the toolkit is in {right}",
+                "take CUDA_HOME out of serve_env; another toolkit by host.toolkit",
+            )
+
+
+@rule(
+    "GF212",
+    "arch-list",
+    level="error",
+    source="FlashQLA at 3ab27d7: its own list, 7.0;7.5, does not compile with CUDA 13",
+    remedy="No TORCH_CUDA_ARCH_LIST: the plan sets that of the instance's cards.",
+)
+def arch_list(plan: BoxPlan) -> Said:
+    """TORCH_CUDA_ARCH_LIST leaves out a card of the instance, or has one that the toolkit does not compile for."""
+    for instance in on_gpus(plan):
+        words = re.split(r"[;, ]+", instance.env.get("TORCH_CUDA_ARCH_LIST", ""))
+        found = {numbers(word.removesuffix("+PTX")) for word in words if numbers(word)}
+        own = {capability(gpu) for gpu in cards(plan, instance)}
+        too_old = sorted(item for item in found if item < (7, 5) and _cuda(instance.cuda_toolkit) >= (13,))
+        if found and (own - found or too_old):
+            right = ";".join(f"{major}.{minor}" for major, minor in sorted(own))
+            yield (
+                f"{instance.name}: TORCH_CUDA_ARCH_LIST is {';'.join(words)}, its cards are {right}",
+                "take TORCH_CUDA_ARCH_LIST out of serve_env",
             )

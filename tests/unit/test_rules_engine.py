@@ -44,12 +44,16 @@ def weights(flag: str, capability: tuple[int, int] = (7, 5), **shape: Any) -> Bo
 
 NO_HEAD = {"mtp": None}
 TWO_LAYERS = {"mtp": {"mib": 810, "tensors": 15, "layers": 2}}
+FULL_ATTENTION: dict[str, Any] = {"layers": {"full_attention": 64}, "linear": None}
+PREFIXES = {"enable-prefix-caching": True}
 MOE = {"experts": 128, "family": "qwen3_5_moe"}
 
 CASES = [
     Case("GF516", "warning", "has no effect", drafting(serve_env=SYNC | V2)),
     Case("GF516", "warning", "has no effect", drafting(engine("sm75", env=SYNC), serve_env=V2)),
     Case("GF516", "info", "has no effect", drafting(BOTH)),
+    Case("GF518", "error", "V2_MODEL_RUNNER", drafting(V24, args=PREFIXES, serve_env=V2)),
+    Case("GF519", "error", "enable-chunked-prefill", drafting(args={**PREFIXES, "enable-chunked-prefill": False})),
     Case("GF520", "warning", "num_speculative_tokens", drafting(draft={"num_speculative_tokens": 0})),
     Case("GF521", "error", "no mtp.* tensors", drafting(shape=NO_HEAD)),
     Case("GF521", "error", "no mtp.* tensors", drafting(draft={"method": "qwen3_5_mtp"}, shape=NO_HEAD)),
@@ -95,6 +99,11 @@ TOLD = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "1"}
     [
         ("GF516", drafting(serve_env=SYNC)),
         ("GF516", drafting(serve_env=SYNC | {"VLLM_USE_V2_MODEL_RUNNER": "0"})),
+        ("GF518", drafting(STOCK, args=PREFIXES, serve_env=V2)),
+        ("GF518", drafting(V24, args=PREFIXES)),
+        ("GF518", drafting(V24, args=PREFIXES, serve_env=V2, shape=FULL_ATTENTION)),
+        ("GF519", drafting(args=PREFIXES)),
+        ("GF519", drafting(args={**PREFIXES, "enable-chunked-prefill": False}, shape=FULL_ATTENTION)),
         ("GF520", served(cards(), SM75)),
         ("GF521", drafting()),
         ("GF521", served(cards(), SM75, {"speculative-config": MTP})),
@@ -115,7 +124,7 @@ TOLD = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "1"}
         ("GF532", captured([4, 2050], streams=1)),
         ("GF533", captured([4, 2048], mode="PIECEWISE", streams=1)),
         ("GF534", captured([4, 8, 12], mode="PIECEWISE")),
-        ("GF534", drafting(shape={"layers": {"full_attention": 64}, "linear": None})),
+        ("GF534", drafting(shape=FULL_ATTENTION)),
         ("GF535", drafting(streams=1)),
         ("GF540", kv("fp8_e4m3", SM75)),
         ("GF540", kv("fp8_e4m3", OLD)),

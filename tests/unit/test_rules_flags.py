@@ -61,6 +61,7 @@ CASES = [
     Case("GF517", "info", "its page says tiny", flags({"served-model-name": "gpt-4"})),
     Case("GF509", "warning", "PYTHONPATH", variables(PYTHONPATH="/home/me/vllm")),
     Case("GF509", "warning", "stubs", variables(LD_LIBRARY_PATH="/usr/local/cuda/lib64/stubs")),
+    Case("GF509", "warning", "conda", variables(PATH="/home/me/conda/bin:/usr/bin")),
     Case("GF510", "warning", "TRITON_CACHE_DIR", variables(TRITON_CACHE_DIR="/tmp/triton")),
     Case("GF511", "warning", "Triton would be used", flags(FLASHQLA)),
     Case("GF512", "warning", "spec-sync-mode", variables(VLLM_SM75_SPEC_SYNC_MODE="safe")),

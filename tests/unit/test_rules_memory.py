@@ -38,6 +38,8 @@ def memory(total: int, swap: int = 0) -> dict[str, int]:
     return {"total_mib": total, "available_mib": total, "swap_mib": swap}
 
 
+WORKER = {"pid": 78, "memory_mib": 20000, "name": "VLLM::Worker_TP", "kind": "compute"}
+OTHER = {"other": {"port": 8001, "service": {"active": "active", "pid": 77}}}
 RUNNING = {"tiny": {"port": 8000, "service": {"active": "active", "pid": 77}}}
 SHARDS = {"source": {"http": "http://192.0.2.1/x/", "files": {"a.safetensors": {"size": 20 << 30, "sha256": SHA}}}}
 
@@ -45,8 +47,10 @@ CASES = [
     Case("GF401", "error", "262144 tokens are asked for", two_27b(262144)),
     Case("GF401", "error", "weights take", served(cards(1, (8, 6), of_each={"memory_mib": 12288}), AMPERE, **shaped())),
     Case("GF402", "error", "python3 (pid 4242)", used(8000)),
-    Case("GF402", "warning", "pid 4242", used(8000, instances=RUNNING)),
+    Case("GF402", "warning", "pid 4242", used(8000, instances=OTHER)),
+    Case("GF402", "error", "VLLM::Worker_TP", served(cards(1, (8, 6), of_each={"processes": [WORKER]}), AMPERE)),
     Case("GF403", "warning", "GiB of swap", host(memory=memory(12000))),
+    Case("GF402", "error", "VLLM::Worker_TP", served(cards(1, (8, 6), of_each={"processes": [WORKER]}), AMPERE)),
     Case("GF403", "warning", "49152 MiB", served(cards(2, (8, 6), memory=memory(40000)), AMPERE, **SHARDS)),
     Case("GF404", "warning", "1024 MiB are needed", host(shm_mib=64, shm_free_mib=64)),
     Case("GF404", "warning", "vllm_offload", host({"kv-offloading-size": 20}, shm_mib=16000, shm_free_mib=16000)),
@@ -72,7 +76,9 @@ def test_it_is_found(case: Case) -> None:
         ("GF401", served(cards(2, (8, 6), **BIG), AMPERE, {"max-model-len": 10_000_000})),
         ("GF402", used(1000)),
         ("GF402", used(8000, {"gpu-memory-utilization": 0.6})),
-        ("GF402", served(cards(2, (8, 6), of_each={"processes": [process(20000, 77)]}, instances=RUNNING), AMPERE)),
+        ("GF402", used(20000, instances=RUNNING)),
+        ("GF402", served(cards(2, (8, 6), of_each={"processes": [process(20000, 77)]}, instances=OTHER), AMPERE)),
+        ("GF402", served(cards(2, (8, 6), of_each={"processes": [WORKER]}, instances=OTHER), AMPERE)),
         ("GF403", host(memory=memory(12000, 8000))),
         ("GF403", served(cards(2, (8, 6), memory=memory(100)), AMPERE, source={"path": "/srv/x"})),
         ("GF404", host(shm_mib=16000, shm_free_mib=16000)),
