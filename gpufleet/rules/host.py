@@ -1,46 +1,51 @@
-"""Rules about the box itself: system, Python, space, packages, ports."""
+"""Rules about the box itself: system, space, packages, ports, clock."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
+from gpufleet.rules.look import on_gpus
 
 SYSTEMS = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
 # What apt, uv's environment and the releases take beside the stack's own figure.
 SPARE_MIB = 1024
 
 
-@rule("system-unsupported", "error")
+@rule(
+    "GF601",
+    "system-unsupported",
+    level="error",
+    source="the systems that were tried",
+    remedy="Debian 12 or 13, Ubuntu 22.04 or 24.04, on x86_64.",
+)
 def system_unsupported(plan: BoxPlan) -> Said:
-    """Only the systems that were tried: another one's apt names and Python would fail half way."""
-    found = plan.facts["os"]
-    if found["version_id"] not in SYSTEMS.get(found["id"], ()):
+    """The box is not Debian 12 or 13, Ubuntu 22.04 or 24.04, or not x86_64. Names of packages and the Python would fail
+    half way on others."""
+    found = plan.facts.get("os") or {}
+    if found.get("id") and found.get("version_id") not in SYSTEMS.get(found["id"], ()):
         names = ", ".join(f"{name} {'/'.join(versions)}" for name, versions in SYSTEMS.items())
-        yield f"the box runs {found['id']} {found['version_id']}", f"install one of: {names}"
-    if found["arch"] != "x86_64":
+        yield f"the box runs {found['id']} {found.get('version_id')}", f"install one of: {names}"
+    if found.get("arch") and found["arch"] != "x86_64":
         yield f"the box is {found['arch']}", "the stacks are made of x86_64 wheels: use an x86_64 box"
 
 
-@rule("python-unsupported", "error")
-def python_unsupported(plan: BoxPlan) -> Said:
-    """A stack's lock is made for certain Python versions; another one would resolve to other wheels."""
-    version = ".".join(plan.facts["python"]["version"].split(".")[:2])
-    for stack in plan.stacks:
-        if version not in stack.python:
-            yield (
-                f"{stack.name} is locked for Python {'/'.join(stack.python)}, the box has {version}",
-                f"use a system whose python3 is {stack.python[0]}, or a stack made for {version}",
-            )
-
-
-@rule("packages-missing", "error")
+@rule(
+    "GF602",
+    "packages-missing",
+    level="error",
+    source="without g++, an engine reports healthy and answers with errors",
+    remedy="Install the ones it names, or let gpufleet do it: `host.install_packages`.",
+)
 def packages_missing(plan: BoxPlan) -> Said:
-    """Where the owner keeps apt to himself, everything must be there: a stack without g++ serves 500s."""
-    if not plan.settings.host.install_packages:
-        missing = [name for name in plan.packages if not plan.facts["packages"].get(name)]
+    """`host.install_packages` is `False` and packages that the stack or the toolkit needs are not there."""
+    known = plan.facts.get("packages")
+    if not plan.settings.host.install_packages and known is not None:
+        missing = [name for name in plan.packages if not known.get(name)]
         if missing:
             yield (
                 f"not installed: {', '.join(missing)}",
@@ -48,10 +53,18 @@ def packages_missing(plan: BoxPlan) -> Said:
             )
 
 
-@rule("disk-space", "error")
+@rule(
+    "GF603",
+    "disk-space",
+    level="error",
+    source="a disk that fills up in the middle costs the whole download",
+    remedy="Free space, or mount a larger disk there.",
+)
 def disk_space(plan: BoxPlan) -> Said:
-    """A disk that fills up in the middle costs the whole download."""
-    have = plan.facts["disks"]["/opt/gpufleet"]["free_mib"]
+    """Below `/opt/gpufleet` there is less room than the runtimes and models that are missing need, plus 1 GiB."""
+    have = ((plan.facts.get("disks") or {}).get("/opt/gpufleet") or {}).get("free_mib")
+    if have is None:
+        return
     runtimes, models = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
     need = sum(stack.disk_mib for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete"))
     need += sum(
@@ -61,9 +74,16 @@ def disk_space(plan: BoxPlan) -> Said:
         yield f"/opt/gpufleet has {have} MiB free, {need + SPARE_MIB} MiB are needed", "free space or use a larger disk"
 
 
-@rule("port-taken", "error")
+@rule(
+    "GF604",
+    "port-taken",
+    level="error",
+    source="an engine that cannot listen ends, and is started again for ever",
+    remedy="Stop what holds it, or give the instance another `port`.",
+)
 def port_taken(plan: BoxPlan) -> Said:
-    """Something else listens where an instance is to listen; or two instances want one port."""
+    """Something else listens on an instance's port, another instance of the box that stays holds it still, or two
+    instances want the same one. An instance that leaves `serve` gives up its port and does not count."""
     wanted: dict[int, str] = {}
     for instance in plan.instances:
         if instance.port in wanted:
@@ -72,7 +92,7 @@ def port_taken(plan: BoxPlan) -> Said:
                 "give one of them another `port`",
             )
         wanted[instance.port] = instance.name
-        holder = plan.facts["ports"].get(str(instance.port))
+        holder = (plan.facts.get("ports") or {}).get(str(instance.port))
         if holder and not _is_ours(holder, instance.name, plan):
             who = holder.get("unit") or holder.get("command") or "another program"
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
@@ -89,8 +109,87 @@ def _is_ours(holder: Mapping[str, Any], name: str, plan: BoxPlan) -> bool:
     return unit.startswith("gpufleet-") and unit not in others
 
 
-@rule("probe-incomplete", "warning")
+@rule(
+    "GF605",
+    "probe-incomplete",
+    level="warning",
+    source="each source of facts has its own time limit",
+    remedy="Look at what it names on the box, then deploy again.",
+)
 def probe_incomplete(plan: BoxPlan) -> Said:
-    """A source of facts that failed: what depends on it is decided without it."""
+    """A part of the look at the box failed or took too long; what depends on it is decided without it."""
     for error in plan.facts.get("errors") or []:
         yield f"could not read {error['source']}: {error['message']}", "look at it on the box; then deploy again"
+
+
+@rule(
+    "GF606",
+    "unattended-upgrades",
+    level="warning",
+    source="field-problems 4",
+    remedy="`nvidia`, `libnvidia` and `linux-` in `Unattended-Upgrade::Package-Blacklist`.",
+)
+def unattended_upgrades(plan: BoxPlan) -> Said:
+    """Upgrades at night may replace the driver under a running card: the next start of a service ends in
+    `Driver/library version mismatch`."""
+    found = plan.facts.get("unattended_upgrades") or {}
+    held = any("nvidia" in name for name in plan.facts.get("holds") or [])
+    if found.get("enabled") and plan.facts.get("driver") and on_gpus(plan) and not held and not _kept_back(found):
+        yield (
+            "unattended-upgrades may replace the NVIDIA driver",
+            'write Unattended-Upgrade::Package-Blacklist { "nvidia"; "libnvidia"; "linux-"; }; into '
+            "/etc/apt/apt.conf.d/51gpufleet",
+        )
+
+
+def _kept_back(upgrades: Mapping[str, Any]) -> bool:
+    """Whether the blacklist, of regular expressions for the beginnings of names, has driver and libraries."""
+    patterns = []
+    for item in upgrades.get("blacklist") or []:
+        with suppress(re.error):
+            patterns.append(re.compile(item))
+    return all(any(item.match(name) for item in patterns) for name in ("nvidia-driver-580", "libnvidia-compute-580"))
+
+
+@rule(
+    "GF607",
+    "governor-powersave",
+    level="warning",
+    source="field-problems 56: 30 to 40 tok/s, and 60 to 70 with performance",
+    remedy="The governor `performance`.",
+)
+def governor_powersave(plan: BoxPlan) -> Said:
+    """The processor saves power: each step of decoding waits for it, and speed is halved."""
+    governor = (plan.facts.get("cpu") or {}).get("governor") or ""
+    if "powersave" in governor and on_gpus(plan):
+        yield (
+            f"the CPU governor is {governor}",
+            "cpupower frequency-set -g performance (package linux-cpupower, or linux-tools-generic)",
+        )
+
+
+@rule(
+    "GF608",
+    "hostname-unresolved",
+    level="warning",
+    source="seen: gloo waits 20 s for names at each start",
+    remedy="The box's own name in /etc/hosts.",
+)
+def hostname_unresolved(plan: BoxPlan) -> Said:
+    """The box does not know the address of its own name; the processes of an engine wait for it at each start."""
+    if plan.facts.get("hostname_resolves") is False and plan.instances:
+        name = plan.facts.get("hostname") or "its own name"
+        yield f"{name} does not resolve on the box", f'echo "127.0.1.1 {name}" >> /etc/hosts'
+
+
+@rule(
+    "GF609",
+    "clock-unsynchronised",
+    level="warning",
+    source="certificates, apt's Valid-Until and the journal of a fleet need the time",
+    remedy="`timedatectl set-ntp true`.",
+)
+def clock_unsynchronised(plan: BoxPlan) -> Said:
+    """The clock is not kept by NTP. When it is wrong, apt and downloads refuse signatures and certificates."""
+    if (plan.facts.get("clock") or {}).get("synchronized") is False:
+        yield "the clock is not synchronised", "timedatectl set-ntp true (package systemd-timesyncd or chrony)"

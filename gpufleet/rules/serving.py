@@ -1,46 +1,76 @@
-"""Rules about flags and variables of instances."""
+"""Rules about how flags and variables are written."""
 
 from __future__ import annotations
 
-from gpufleet.plan import BoxPlan
+from gpufleet.dialect import DIALECTS
+from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-
-# What vLLM is given by the plan itself; a second value beside it would be a silent contradiction.
-OURS = ("port", "config", "model", "tensor-parallel-size")
+from gpufleet.rules.look import by_vllm, mapping
 
 
-@rule("flag-is-ours", "error")
+@rule(
+    "GF501",
+    "flag-is-ours",
+    level="error",
+    source="two places for one value drift apart",
+    remedy="The setting of the `serve` entry, `port` or `tensor_parallel_size`; the model by its page.",
+)
 def flag_is_ours(plan: BoxPlan) -> Said:
-    """A flag that has a setting of its own: two places for one value drift apart."""
-    for source, args in [("serve_args", plan.settings.serve_args)] + [
-        (f"serve entry {entry.model}", entry.args) for entry in plan.settings.serve if not isinstance(entry, str)
-    ]:
-        for flag in sorted(set(args) & set(OURS)):
-            yield f"{source} sets {flag}", f"use the setting {flag.replace('-', '_')} of the serve entry"
-
-
-@rule("secret-in-settings", "error")
-def secret_in_settings(plan: BoxPlan) -> Said:
-    """Settings end up in a release, which everybody on the box can read and whose digest is no secret."""
+    """A flag is set that the plan sets itself, from a setting of its own: the port, the number of GPUs, the model, its
+    configuration file."""
     for instance in plan.instances:
-        found = [flag for flag in ("api-key", "hf-token") if instance.args.get(flag)]
+        dialect = DIALECTS[instance.stack.engine]
+        settings = {dialect.port: "port", dialect.tensor_parallel: "tensor_parallel_size"}
+        for flag in (*settings, "config", "model"):
+            ours = 1 if flag == dialect.port or (flag in settings and "cpu" not in instance.stack.arch) else 0
+            history = instance.flags.trace.get(flag, [])
+            for given in history[: len(history) - ours]:
+                remedy = f"use the setting {settings[flag]} of the serve entry" if flag in settings else "take it out"
+                yield f"{given.source} sets {flag}", remedy
+
+
+@rule(
+    "GF502",
+    "secret-in-settings",
+    level="error",
+    source="a release can be read by everybody on the box",
+    remedy="Take it out; put a proxy that asks for the key before the port.",
+)
+def secret_in_settings(plan: BoxPlan) -> Said:
+    """`api-key`, `hf-token`, `VLLM_API_KEY` or `HF_TOKEN` is among an instance's settings. They would end up in a
+    release, whose digest is no secret either."""
+    for instance in plan.instances:
+        found = [flag for flag in ("api-key", "api-keys", "hf-token") if instance.args.get(flag)]
         found += [name for name in ("VLLM_API_KEY", "HF_TOKEN") if instance.env.get(name)]
         for name in found:
             yield f"{instance.name} has {name} in its settings", "take it out; put a proxy with the key before the port"
 
 
-@rule("contradicting-switch", "error")
+@rule(
+    "GF503",
+    "contradicting-switch",
+    level="error",
+    source="vLLM's loader takes the last of two lines",
+    remedy="Write `False` for the flag instead of `no-…`.",
+)
 def contradicting_switch(plan: BoxPlan) -> Said:
-    """`x: true` beside `no-x: true`: which one wins depends on the order of lines."""
+    """A flag and its `no-` form are both on (or both off): which one wins depends on the order of lines."""
     for instance in plan.instances:
         for flag, value in instance.args.items():
             if isinstance(value, bool) and instance.args.get(f"no-{flag}") is value:
                 yield f"{instance.name} has both {flag} and no-{flag}", f"write `{flag}: false` instead of no-{flag}"
 
 
-@rule("value-misread", "error")
+@rule(
+    "GF504",
+    "value-misread",
+    level="error",
+    source="seen in vLLM 0.27.1",
+    remedy="`True` or `False` without quotes; a value without the dash.",
+)
 def value_misread(plan: BoxPlan) -> Said:
-    """What vLLM's loader reads as something else (0.27.1): a word after a switch turns it on and becomes the model."""
+    """The text `"true"` or `"false"` stands where a switch is meant, or a text begins with a dash: vLLM's loader turns
+    the switch on and takes the word for the model, or takes the text for a flag."""
     for instance in plan.instances:
         for flag, value in instance.args.items():
             if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -49,13 +79,155 @@ def value_misread(plan: BoxPlan) -> Said:
                 yield f"{instance.name}: {flag} is {value!r}, which is read as a flag", "give a value without the dash"
 
 
-@rule("speculative-tokens", "warning")
-def speculative_tokens(plan: BoxPlan) -> Said:
-    """A speculative method without a number of tokens, or the other way round, is refused by the engine at start."""
-    for instance in plan.instances:
-        config = instance.args.get("speculative-config")
-        if isinstance(config, dict) and not config.get("num_speculative_tokens"):
+@rule(
+    "GF507",
+    "tools-half-configured",
+    level="warning",
+    source="field-problems 47; box C of the recipes",
+    remedy="`enable-auto-tool-choice` and `tool-call-parser`, both.",
+)
+def tools_half_configured(plan: BoxPlan) -> Said:
+    """Automatic choice of tools needs its switch and a parser. Without the switch clients that send tools get 400; with
+    the switch alone vLLM does not start: an error."""
+    for instance in by_vllm(plan):
+        switch, parser = instance.args.get("enable-auto-tool-choice"), instance.args.get("tool-call-parser")
+        if switch is True and not parser:
             yield (
-                f"{instance.name}: speculative-config has no num_speculative_tokens",
-                "set it (1 to 3 for an MTP head)",
+                f"{instance.name}: enable-auto-tool-choice without tool-call-parser",
+                'serve_args = {"tool-call-parser": "qwen3_coder"}, or the parser of the model\'s family',
+                "error",
+            )
+        if parser and switch is not True:
+            yield (
+                f"{instance.name}: tool-call-parser without enable-auto-tool-choice",
+                'serve_args = {"enable-auto-tool-choice": True}',
+            )
+
+
+def _names(instance: Instance) -> list[str]:
+    """The names that clients may ask for."""
+    given = instance.args.get(DIALECTS[instance.stack.engine].served_name)
+    return [str(item) for item in given] if isinstance(given, list) else [str(given)] if given else []
+
+
+@rule(
+    "GF508",
+    "served-name-twice",
+    level="warning",
+    source="box C of the recipes",
+    remedy="No `served-model-name` in a layer: the page of each model has its own.",
+)
+def served_name_twice(plan: BoxPlan) -> Said:
+    """Two different models of a box have one name: clients cannot tell which of them they talk to."""
+    seen: dict[str, str] = {}
+    for instance in plan.instances:
+        for name in _names(instance):
+            other = seen.setdefault(name, instance.model.name)
+            if other != instance.model.name:
+                flag = DIALECTS[instance.stack.engine].served_name
+                yield f"{other} and {instance.model.name} are both served as {name}", f"take {flag} out of serve_args"
+
+
+@rule(
+    "GF517",
+    "served-name-differs",
+    level="info",
+    source="box C of the recipes: a wrong name is a 404, and clients fall through to another backend",
+    remedy="No `served-model-name`, or clients that ask for it.",
+)
+def served_name_differs(plan: BoxPlan) -> Said:
+    """A model does not have the name that its page gives it. Clients that ask for that one get 404."""
+    for instance in plan.instances:
+        names = _names(instance)
+        if names and instance.model.served_name not in names:
+            yield (
+                f"{instance.name} answers to {names[0]}, its page says {instance.model.served_name}",
+                f"let clients ask for {names[0]}, or take {DIALECTS[instance.stack.engine].served_name} out",
+            )
+
+
+@rule(
+    "GF509",
+    "foreign-path",
+    level="warning",
+    source="field-problems 23; box B of the recipes has stubs on its path, superseded",
+    remedy="Leave PATH, PYTHONPATH and LD_LIBRARY_PATH to the plan.",
+)
+def foreign_path(plan: BoxPlan) -> Said:
+    """A variable brings in code from beside the runtime: PYTHONPATH shadows its packages, a PATH of one's own hides its
+    programs and the toolkit's, a foreign conda environment or the toolkit's `stubs` (which are for linking only) shadow
+    its libraries."""
+    for instance in plan.instances:
+        for name in ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"):
+            value, source = instance.env.get(name) or "", instance.because.get(f"env.{name}", "computed")
+            bad = name != "LD_LIBRARY_PATH" or "stubs" in value or "conda" in value
+            if value and bad and not source.startswith(("computed", "stack ")):
+                yield f"{instance.name}: {name} is {value} ({source})", f"take {name} out of serve_env"
+
+
+@rule(
+    "GF510",
+    "shared-cache",
+    level="warning",
+    source="field-problems 26 and 27; box C of the recipes",
+    remedy="Leave the cache variables to the plan: a place for each instance and runtime.",
+)
+def shared_cache(plan: BoxPlan) -> Said:
+    """A cache of compiled kernels is put where another instance or runtime has its own, or had: what it left there
+    crashes the next one."""
+    for instance in plan.instances:
+        for name in (
+            "VLLM_CACHE_ROOT",
+            "TORCHINDUCTOR_CACHE_DIR",
+            "TRITON_CACHE_DIR",
+            "XDG_CACHE_HOME",
+            "TORCH_EXTENSIONS_DIR",
+        ):
+            source = instance.because.get(f"env.{name}", "computed")
+            if instance.env.get(name) and not source.startswith("computed"):
+                yield f"{instance.name}: {name} is {instance.env[name]} ({source})", f"take {name} out of serve_env"
+
+
+@rule(
+    "GF511",
+    "flashqla-ignored",
+    level="warning",
+    source="vLLM 0.27.1: additional-config is not checked",
+    remedy="A stack with FlashQLA; or take gdn_prefill_backend out.",
+)
+def flashqla_ignored(plan: BoxPlan) -> Said:
+    """`gdn_prefill_backend: flashqla_legacy` is taken by any vLLM, and does nothing without the patch: Triton computes
+    the prefill, and nothing says so."""
+    for instance in by_vllm(plan):
+        backend = mapping(instance, "additional-config").get("gdn_prefill_backend")
+        if backend == "flashqla_legacy" and "flashqla" not in instance.stack.provides:
+            yield (
+                f"{instance.name}: {instance.stack.name} has no FlashQLA, Triton would be used",
+                "take gdn_prefill_backend out of additional-config, or use a stack that provides flashqla",
+            )
+
+
+@rule(
+    "GF513",
+    "thinking-budget",
+    level="error",
+    source="the patch `thinking-budget`; vLLM 0.27.1's two model runners",
+    remedy="A stack with the patch and the first model runner; or take the budget out.",
+)
+def thinking_budget(plan: BoxPlan) -> Said:
+    """`default_thinking_token_budget` is a patch's: other engines refuse reasoning-config with it. With
+    `VLLM_USE_V2_MODEL_RUNNER=1` it is skipped: a warning."""
+    for instance in by_vllm(plan):
+        if "default_thinking_token_budget" not in mapping(instance, "reasoning-config"):
+            continue
+        if "thinking-budget" not in instance.stack.provides:
+            yield (
+                f"{instance.name}: {instance.stack.name} does not know default_thinking_token_budget",
+                "take it out of reasoning-config, or use a stack that provides thinking-budget",
+            )
+        elif instance.env.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
+            yield (
+                f"{instance.name}: the thinking budget is skipped by the V2 model runner",
+                'serve_env = {"VLLM_USE_V2_MODEL_RUNNER": "0"}, or take the budget out',
+                "warning",
             )

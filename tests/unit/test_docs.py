@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gpufleet.rules import page as rules
 from gpufleet.rules.base import RULES
 from gpufleet.schema import Data
 from gpufleet.settings import Expect, Host, Mirrors, Rollout, Serve, Settings
@@ -42,20 +45,58 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def rules_page() -> str:
-    return (ROOT / "docs" / "reference" / "rules.md").read_text(encoding="utf-8")
+    return (ROOT / "docs" / "rules.md").read_text(encoding="utf-8")
+
+
+def test_the_page_of_rules_is_what_the_rules_say() -> None:
+    assert rules_page() == rules.page(), "make it anew: python -m gpufleet.rules > docs/rules.md"
+
+
+def test_the_command_prints_the_page_of_rules() -> None:
+    done = subprocess.run([sys.executable, "-m", "gpufleet.rules"], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout.decode() == rules_page()
 
 
 def test_every_rule_has_its_heading_and_no_other() -> None:
     headings = re.findall(r"^### (.+)$", rules_page(), re.MULTILINE)
-    assert len(headings) == len(set(headings))
-    assert set(headings) == set(RULES)
+    assert headings == [f"{code} {RULES[code].name}" for code in sorted(RULES)]
 
 
 @pytest.mark.parametrize("code", sorted(RULES))
-def test_a_rule_is_described_with_its_level_and_a_remedy(code: str) -> None:
-    section = re.split(r"^#{2,3} ", rules_page().split(f"### {code}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+def test_a_rule_is_described_with_its_level_a_remedy_and_a_source(code: str) -> None:
+    heading = f"### {code} {RULES[code].name}\n"
+    section = re.split(r"^#{2,3} ", rules_page().split(heading, 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
     assert section.strip().startswith(f"**{RULES[code].level}** ·")
-    assert "\n→ " in section
+    assert "\n→ " in section and "\nSource: " in section
+    assert all(len(line) <= 120 for line in section.splitlines())
+
+
+def field_problems() -> dict[int, str]:
+    """Where each problem ends, by its number."""
+    page = (ROOT / "docs" / "field-problems.md").read_text(encoding="utf-8")
+    return {int(number): end for number, end in re.findall(r"^\| (\d+) \| [^|]+ \| ([^|]+) \|$", page, re.MULTILINE)}
+
+
+def test_every_field_problem_ends_somewhere() -> None:
+    assert list(field_problems()) == list(range(1, 61))
+
+
+@pytest.mark.parametrize("number", range(1, 61))
+def test_a_field_problem_ends_as_rule_default_gate_or_not_here(number: int) -> None:
+    end = field_problems()[number]
+    assert re.search(r"\*\*(rule|default|gate|not here)\*\*", end)
+    named = re.findall(r"\[(GF\d+)\]\(rules\.md#(gf\d+)-([a-z0-9-]+)\)", end)
+    assert bool(named) == ("**rule**" in end)
+    for code, anchor, name in named:
+        assert anchor == code.lower() and RULES[code].name == name
+    assert re.findall(r"GF\d+", end) == [code for code, _, _ in named]
+
+
+def test_a_rule_that_names_a_field_problem_is_named_by_it() -> None:
+    for item in RULES.values():
+        for named in rules.NUMBERS.findall(item.source):
+            for number in re.findall(r"\d+", named):
+                assert item.code in field_problems()[int(number)], f"{item.code} says field-problems {number}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,137 @@
+"""Rules about links: NVLink bridges, P2P over PCIe, what stands in its way."""
+
+from __future__ import annotations
+
+from gpufleet.plan import BoxPlan, Instance
+from gpufleet.rules.base import Said, rule
+from gpufleet.rules.look import all_nvlink, archs, cards, gpus, grouped, is_geforce, listed, pairs, states
+from gpufleet.topology import bridges, degraded
+
+RESEAT = "reseat the bridge and look at `nvidia-smi nvlink -s`"
+
+
+@rule(
+    "GF301",
+    "nvlink-degraded",
+    level="error",
+    source="field-problems 32; NCCL 557 and 340",
+    remedy="Reseat the bridge, look at `nvidia-smi nvlink -s`; or correct `expect.nvlink`.",
+)
+def nvlink_degraded(plan: BoxPlan) -> Said:
+    """A pair has fewer NVLinks than it should: a bridge is half seated, a link is down. How many there should be,
+    `expect.nvlink` says; without it, a pair with fewer than another pair of the same cards is a warning."""
+    expected = plan.settings.expect.nvlink
+    for line in degraded(plan.facts.get("links") or {}, gpus(plan), expected):
+        if expected is None:
+            yield line, f"{RESEAT}; or say with expect.nvlink what is right", "warning"
+        else:
+            yield line, f"{RESEAT}; or correct expect.nvlink"
+
+
+@rule(
+    "GF302",
+    "nvlink-unexpected",
+    level="warning",
+    source="an inventory that is older than the box",
+    remedy="Correct `expect.nvlink`.",
+)
+def nvlink_unexpected(plan: BoxPlan) -> Said:
+    """A pair has more NVLinks than `expect.nvlink` says, so a half-seated bridge would not be noticed."""
+    expected = plan.settings.expect.nvlink
+    most = max(bridges(plan.facts.get("links") or {}).values(), default=0)
+    if expected is not None and most > expected:
+        yield f"a pair has {most} NVLinks, {expected} are expected", f"set expect.nvlink to {most}"
+
+
+@rule(
+    "GF303",
+    "p2p-read-only",
+    level="warning",
+    source="field-problems 29 and 30; vLLM RFC 51513",
+    remedy='`serve_env = {"NCCL_P2P_DISABLE": "1"}` and `disable-custom-all-reduce`.',
+)
+def p2p_read_only(plan: BoxPlan) -> Said:
+    """Cards may read each other's memory and not write it. P2P then counts as there, and hangs or gives wrong data."""
+    written, read = plan.facts.get("p2p_write") or {}, plan.facts.get("p2p_read") or {}
+    for instance in grouped(plan):
+        broken = [pair for pair in pairs(instance) if read.get(pair) == "OK" and written.get(pair) not in (None, "OK")]
+        if broken and not _without_p2p(instance):
+            yield (
+                f"{instance.name}: P2P can be read and not written between GPUs {broken[0].replace('-', ' and ')}",
+                'serve_env = {"NCCL_P2P_DISABLE": "1"}, and serve_args = {"disable-custom-all-reduce": True}',
+            )
+
+
+def _without_p2p(instance: Instance) -> bool:
+    return instance.env.get("NCCL_P2P_DISABLE") == "1"
+
+
+def _over_pcie(plan: BoxPlan) -> list[Instance]:
+    """Groups of which some cards may talk directly over PCIe, as far as is known."""
+    return [
+        instance
+        for instance in grouped(plan)
+        if not all_nvlink(plan, instance)
+        and not _without_p2p(instance)
+        and set(states(plan, instance, "p2p_read") or ["OK"]) & {"OK"}
+    ]
+
+
+@rule(
+    "GF304",
+    "iommu-translates",
+    level="warning",
+    source="field-problems 30 and 31; NCCL's troubleshooting guide; vLLM 9920",
+    remedy="`iommu=pt` on the kernel's command line, or VT-d/AMD-Vi off in the firmware.",
+)
+def iommu_translates(plan: BoxPlan) -> Said:
+    """The IOMMU translates what cards send to each other over PCIe: NCCL hangs at start, or cards fault."""
+    iommu = plan.facts.get("iommu") or {}
+    if iommu.get("enabled") and iommu.get("passthrough") is False:
+        for instance in _over_pcie(plan):
+            yield (
+                f"{instance.name}: the IOMMU translates between its {len(instance.gpus)} GPUs",
+                "add iommu=pt to GRUB_CMDLINE_LINUX_DEFAULT, run update-grub and reboot; until then "
+                'serve_env = {"NCCL_P2P_DISABLE": "1"}',
+            )
+
+
+@rule(
+    "GF306",
+    "acs-redirects",
+    level="warning",
+    source="field-problems 30; NCCL's troubleshooting guide",
+    remedy="ACS off in the firmware, or by setpci at boot.",
+)
+def acs_redirects(plan: BoxPlan) -> Said:
+    """PCIe bridges send what one card writes to another up to the root and back (ACS): P2P is slow, or hangs."""
+    bridges_found = (plan.facts.get("iommu") or {}).get("acs") or []
+    for instance in _over_pcie(plan):
+        if bridges_found:
+            yield (
+                f"{instance.name}: ACS redirects on {len(bridges_found)} PCIe bridges ({bridges_found[0]} …)",
+                f"turn ACS off in the firmware, or at boot: setpci -s {bridges_found[0]} ECAP_ACS+6.w=0000",
+            )
+
+
+@rule(
+    "GF307",
+    "no-p2p",
+    level="info",
+    source="field-problems 37; box A of the recipes: 36 tok/s without a bridge, box B with one: 84",
+    remedy="An NVLink bridge where the cards take one; else know it for what it is.",
+)
+def no_p2p(plan: BoxPlan) -> Said:
+    """The cards of an instance have neither NVLink nor P2P, so all they say to each other goes through the memory of
+    the host. GeForce cards have no P2P over PCIe by NVIDIA's choice; a pair of 2080 Ti decodes 40 to 50 tok/s so."""
+    for instance in grouped(plan):
+        found = states(plan, instance, "p2p_read")
+        known = bool(found) and "OK" not in found
+        turing = archs(plan, instance) == {"sm75"} and all(is_geforce(gpu) for gpu in cards(plan, instance))
+        bridged = any(link.startswith("NV") for link in states(plan, instance, "links"))
+        if not bridged and (known or (turing and not found)):
+            bridge = "a bridge doubles the speed; without one " if turing else ""
+            yield (
+                f"{instance.name}: GPUs {listed(instance.gpus)} have neither NVLink nor P2P ({instance.link})",
+                f"{bridge}fewer GPUs to an instance mean less traffic, where the model fits on them",
+            )

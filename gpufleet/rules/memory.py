@@ -1,0 +1,264 @@
+"""Rules about memory: of the cards, and of the host that loads models onto them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gpufleet.dialect import DIALECTS
+from gpufleet.plan import BoxPlan, Instance
+from gpufleet.rules.base import Level, Said, rule
+from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
+
+# Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
+SHARD_MIB = 4769
+# Beside the shards, for the processes themselves (field-problems 53).
+SPARE_MIB = 8192
+# NCCL's and vLLM's buffers between the processes of an instance.
+SHM_MIB = 1024
+GIB = 1024
+MIB = 1 << 20
+STEP = 1024  # tokens; a remedy names a round length
+
+
+@rule(
+    "GF401",
+    "model-does-not-fit",
+    level="error",
+    source="the estimate of memory; box C of the recipes: two 27 B on two cards of 24 GB",
+    remedy="A shorter `max-model-len`, an FP8 KV cache, more GPUs to an instance, fewer instances.",
+)
+def model_does_not_fit(plan: BoxPlan) -> Said:
+    """Weights, graphs and one request of `max-model-len` tokens take more than the engine may have of each card. It
+    would not start."""
+    for instance in on_gpus(plan):
+        found = instance.memory
+        if found is None or found.concurrency >= 1 or not instance.gpus:
+            continue
+        fit = min(found.longest_len, found.max_model_len)
+        card = f"{len(instance.gpus)} × {found.gpu_mib} MiB"
+        if fit:
+            message = f"{instance.name}: {found.max_model_len} tokens are asked for, {fit} fit on {card}"
+        else:
+            weights = found.weights_mib + found.mtp_mib + found.vision_mib
+            work = found.activations_mib + found.graphs_mib
+            message = (
+                f"{instance.name} does not fit on {card}: weights take {weights} MiB of each, working memory {work} "
+                f"MiB, {found.budget_mib} MiB may be used"
+            )
+        yield message, "; or ".join(_remedies(plan, instance, fit))
+
+
+def _remedies(plan: BoxPlan, instance: Instance, fit: int) -> list[str]:
+    remedies = []
+    flag = DIALECTS[instance.stack.engine].max_model_len
+    if fit >= STEP:
+        remedies.append(f'serve_args = {{"{flag}": {fit // STEP * STEP}}}')
+    turing = "sm75" in archs(plan, instance) and "fp8-kv-sm75" not in instance.stack.provides
+    if fit and fp8_kv(instance) is None and instance.stack.engine == "vllm" and not turing:
+        volta = "sm70" in archs(plan, instance)
+        if not volta or "fp8-kv-sm70" in instance.stack.provides:
+            remedies.append(f'serve_args = {{"kv-cache-dtype": "{"fp8_e5m2" if volta else "fp8"}"}}')
+    kind = [gpu for gpu in gpus(plan) if gpu["compute_capability"] == _capability(plan, instance)]
+    more = len(instance.gpus) * 2
+    if len(kind) >= more:
+        instances = "one instance" if len(kind) // more == 1 else f"{len(kind) // more} instances at most"
+        remedies.append(f"tensor_parallel_size = {more} ({instances})")
+    return remedies or ["serve a smaller model or a smaller quantisation here, or put it on larger cards"]
+
+
+def _capability(plan: BoxPlan, instance: Instance) -> Any:
+    return cards(plan, instance)[0]["compute_capability"]
+
+
+@rule(
+    "GF408",
+    "memory-share-too-large",
+    level="error",
+    source="vLLM: Free memory on device is less than desired GPU memory utilization",
+    remedy="A lower `gpu-memory-utilization`, or a smaller `kv-cache-memory-bytes`.",
+)
+def memory_share_too_large(plan: BoxPlan) -> Said:
+    """The engine is to have more of a card than is left beside the driver's part and its own CUDA context; it asks
+    before it loads anything, and ends."""
+    for instance in on_gpus(plan):
+        found = instance.memory
+        if found is not None and instance.gpus and not found.starts:
+            room = found.usable_mib - found.context_mib
+            if instance.args.get("kv-cache-memory-bytes"):
+                less = found.kv_mib - (found.budget_mib - room)
+                remedy = f'serve_args = {{"kv-cache-memory-bytes": {max(less, 0) * MIB}}}'
+            else:
+                share = int(room / found.usable_mib * 100) / 100
+                remedy = f'serve_args = {{"gpu-memory-utilization": {share}}}'
+            yield f"{instance.name} wants {found.budget_mib} MiB of each card, {room} MiB are there", remedy
+
+
+@rule(
+    "GF402",
+    "gpu-memory-used",
+    level="error",
+    source="field-problems 48 and 54; vLLM: Free memory on device is less than desired GPU memory utilization",
+    remedy="Stop what runs there, or lower `gpu-memory-utilization`.",
+)
+def gpu_memory_used(plan: BoxPlan) -> Said:
+    """Other programs have so much of a card that the engine cannot take its share: a server started by hand, or a
+    worker that outlived its service. A warning while another service of gpufleet runs on the box, since it may be one
+    of that; nothing is said while the instance itself runs."""
+    active = _services(plan)
+    for instance in on_gpus(plan):
+        for gpu in cards(plan, instance) if instance.name not in active else []:
+            foreign = [item for item in gpu.get("processes") or [] if not _is_ours(item, active)]
+            used = sum(item.get("memory_mib") or 0 for item in foreign)
+            size = gpu.get("memory_mib")
+            budget = _budget(instance, size)
+            if size and budget and used and size - used < budget:
+                who = max(foreign, key=lambda item: item.get("memory_mib") or 0)
+                name = who.get("name") or "a program"
+                free = size - used
+                level: Level = "warning" if active else "error"
+                yield (
+                    f"{instance.name} wants {budget} MiB of GPU {gpu['index']}, {free} MiB are left by {name} "
+                    f"(pid {who.get('pid')})",
+                    f'stop it, or serve_args = {{"gpu-memory-utilization": {max(free - 256, 0) / size:.2f}}}',
+                    level,
+                )
+
+
+def _services(plan: BoxPlan) -> dict[str, int | None]:
+    """The main process of each of gpufleet's services that run; their workers have other pids, which nobody tells."""
+    services = {name: item.get("service") or {} for name, item in (plan.facts.get("instances") or {}).items()}
+    running = ("active", "activating", "reloading", "deactivating")
+    return {name: service.get("pid") for name, service in services.items() if service.get("active") in running}
+
+
+def _is_ours(process: Mapping[str, Any], active: Mapping[str, int | None]) -> bool:
+    """Whether it belongs to a service that runs: by its pid, or by the name that vLLM's workers give themselves."""
+    return process.get("pid") in active.values() or (bool(active) and str(process.get("name")).startswith("VLLM::"))
+
+
+def _budget(instance: Instance, size: int | None) -> int | None:
+    if instance.memory:
+        return instance.memory.budget_mib
+    share = instance.args.get("gpu-memory-utilization", 0.9)  # vLLM's default
+    return int(size * share) if size and isinstance(share, int | float) and instance.stack.engine == "vllm" else None
+
+
+@rule(
+    "GF403",
+    "host-memory",
+    level="warning",
+    source="field-problems 53: memory and swap of at least the largest shard × TP + 8 GB",
+    remedy="More swap, or more memory.",
+)
+def host_memory(plan: BoxPlan) -> Said:
+    """Each process of an instance reads a shard of the checkpoint through the host's memory. Too little of it ends in
+    `Failed core proc(s): {}` without any reason. Where the files of a model are not known, a shard counts as 5 GB, or
+    as the whole model if that is less."""
+    found = plan.facts.get("memory") or {}
+    if not found.get("total_mib"):
+        return
+    have = found["total_mib"] + (found.get("swap_mib") or 0)
+    for instance in on_gpus(plan):
+        shard = _largest_shard(instance)
+        need = shard * max(len(instance.gpus), 1) + SPARE_MIB
+        if shard and have < need:
+            yield (
+                f"{instance.name}: the host has {have} MiB of memory and swap, loading it takes about {need} MiB",
+                f"add {-(-(need - have) // GIB)} GiB of swap (fallocate, mkswap, swapon, /etc/fstab)",
+            )
+
+
+def _largest_shard(instance: Instance) -> int:
+    """MiB, 0 when nothing is known."""
+    files = [file.size >> 20 for name, file in instance.model.source.files.items() if name.endswith(".safetensors")]
+    shape = instance.model.architecture
+    if files:
+        return max(files)
+    return min(shape.weights_mib, SHARD_MIB) if shape else 0
+
+
+@rule(
+    "GF404",
+    "shm-small",
+    level="warning",
+    source="field-problems 50; NCCL: shared memory between processes",
+    remedy="A larger /dev/shm; remove files that were left there.",
+)
+def shm_small(plan: BoxPlan) -> Said:
+    """Processes of one instance exchange data by /dev/shm, and KV offloading keeps its cache there. When it is full,
+    `cudaHostRegister` fails with `invalid argument`, or NCCL with a bus error."""
+    free, total = plan.facts.get("shm_free_mib"), plan.facts.get("shm_mib")
+    if free is None:
+        return
+    for instance in on_gpus(plan):
+        need = (SHM_MIB if len(instance.gpus) > 1 else 0) + _offload_mib(instance.args)
+        if free < need:
+            left = f" of {total}" if total else ""
+            yield (
+                f"{instance.name}: /dev/shm has {free} MiB free{left}, about {need} MiB are needed",
+                "remove /dev/shm/vllm_offload_*.mmap of services that are gone, or mount -o remount,"
+                f"size={need * 2}M /dev/shm",
+            )
+
+
+def _offload_mib(args: Mapping[str, Any]) -> int:
+    """What `kv-offloading-size` (GiB) keeps on the host."""
+    size = args.get("kv-offloading-size")
+    return int(size * GIB) if isinstance(size, int | float) and not isinstance(size, bool) else 0
+
+
+@rule(
+    "GF405",
+    "offload-beyond-memory",
+    level="error",
+    source="vLLM pins the memory it offloads to; what is pinned is never swapped",
+    remedy="A smaller `kv-offloading-size` or `cpu-offload-gb`.",
+)
+def offload_beyond_memory(plan: BoxPlan) -> Said:
+    """KV cache or weights are to be kept in more memory than the host has."""
+    total = (plan.facts.get("memory") or {}).get("total_mib")
+    for instance in by_vllm(plan):
+        weights = instance.args.get("cpu-offload-gb")
+        each = int(weights * GIB) if isinstance(weights, int | float) and not isinstance(weights, bool) else 0
+        need = _offload_mib(instance.args) + each * max(len(instance.gpus), 1)
+        if total and need and need > total:
+            yield (
+                f"{instance.name} is to keep {need} MiB on the host, which has {total} MiB",
+                "lower kv-offloading-size or cpu-offload-gb (GiB)",
+            )
+
+
+@rule(
+    "GF406",
+    "overcommit",
+    level="warning",
+    source="field-problems 55; Linux: Documentation/mm/overcommit-accounting",
+    remedy="`sysctl vm.overcommit_memory=1`, and a file in /etc/sysctl.d.",
+)
+def overcommit(plan: BoxPlan) -> Said:
+    """The kernel refuses large mappings: with `vm.overcommit_memory` 2 those of any engine, with 0 those of a KV cache
+    that is offloaded to the host."""
+    mode = plan.facts.get("overcommit_memory")
+    for instance in on_gpus(plan):
+        if mode == 2 or (mode == 0 and _offload_mib(instance.args)):
+            yield (
+                f"{instance.name}: vm.overcommit_memory is {mode}",
+                "echo vm.overcommit_memory=1 > /etc/sysctl.d/90-gpufleet.conf; sysctl --system",
+            )
+
+
+@rule(
+    "GF407",
+    "memory-share",
+    level="error",
+    source="vLLM: gpu-memory-utilization is a share of the card",
+    remedy="A number above 0 and up to 1, such as `0.92`.",
+)
+def memory_share(plan: BoxPlan) -> Said:
+    """`gpu-memory-utilization` is no share: it is written as percent, or above 1."""
+    for instance in by_vllm(plan):
+        share = instance.args.get("gpu-memory-utilization")
+        if isinstance(share, int | float) and not isinstance(share, bool) and not 0 < share <= 1:
+            right = f"{share / 100:.2f}" if 1 < share <= 100 else "0.9"
+            yield f"{instance.name}: gpu-memory-utilization is {share}", f"set it to {right}"

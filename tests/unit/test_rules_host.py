@@ -1,0 +1,68 @@
+"""Rules about the box itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gpufleet.plan import BoxPlan
+from tests.unit.findings import Case, assert_fires, cards, engine, identify, said, served
+from tests.unit.fleets import cpu_facts, plan, stack
+
+PORT = {"8000": {"pid": 42, "command": "python3", "unit": "my-llm.service"}}
+OURS = {"8000": {"pid": 42, "command": "vllm", "unit": "gpufleet-tiny.service"}}
+UBUNTU_20 = {"id": "ubuntu", "version_id": "20.04", "arch": "x86_64"}
+SMALL = {"/opt/gpufleet": {"free_mib": 3000, "total_mib": 4000}}
+BIG = stack(disk_mib=5000)
+UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
+SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
+SWAPPED = [{"model": "tiny", "name": "b"}, "tiny"]
+TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]
+
+
+def gpu(**facts: Any) -> BoxPlan:
+    return served(cards(**facts), engine("sm75"))
+
+
+CASES = [
+    Case("GF601", "error", "20.04", plan(cpu_facts(os=UBUNTU_20))),
+    Case("GF601", "error", "aarch64", plan(cpu_facts(os={**cpu_facts()["os"], "arch": "aarch64"}))),
+    Case("GF602", "error", "g++", plan(cpu_facts(), {"host": {"install_packages": False}})),
+    Case("GF603", "error", "6029 MiB", plan(cpu_facts(disks=SMALL), stacks=[BIG])),
+    Case("GF604", "error", "my-llm.service (pid 42)", plan(cpu_facts(ports=PORT))),
+    Case("GF604", "error", "gpufleet-tiny", plan(cpu_facts(ports=OURS), {"serve": SWAPPED})),
+    Case("GF604", "error", "both want port 8000", plan(cpu_facts(), {"serve": TWO_PORTS})),
+    Case("GF605", "warning", "timed out", plan(cpu_facts(errors=[{"source": "cpu", "message": "timed out"}]))),
+    Case("GF606", "warning", "Package-Blacklist", gpu(unattended_upgrades=UPGRADES)),
+    Case("GF606", "warning", "libnvidia", gpu(unattended_upgrades={"enabled": True, "blacklist": ["nvidia-", "("]})),
+    Case("GF607", "warning", "performance", gpu(cpu={"cores": 8, "threads": 16, "governor": "powersave"})),
+    Case("GF608", "warning", "/etc/hosts", plan(cpu_facts(hostname_resolves=False))),
+    Case("GF609", "warning", "timedatectl", plan(cpu_facts(clock={"synchronized": False}))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES, ids=identify)
+def test_it_is_found(case: Case) -> None:
+    assert_fires(case)
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        ("GF602", plan(cpu_facts())),
+        ("GF603", plan(cpu_facts(disks=SMALL, runtimes={BIG.runtime: {"complete": True}}), stacks=[BIG])),
+        ("GF604", plan(cpu_facts(ports=OURS))),
+        ("GF606", gpu(unattended_upgrades=SAFE)),
+        ("GF606", gpu(unattended_upgrades=UPGRADES, holds=["nvidia-driver-580"])),
+        ("GF606", gpu(unattended_upgrades={"enabled": True, "blacklist": ["^(lib)?nvidia-.*"]})),
+        ("GF606", gpu(unattended_upgrades={"enabled": False, "blacklist": []})),
+        ("GF606", plan(cpu_facts(unattended_upgrades=UPGRADES))),
+        ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": "performance"})),
+        ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": None})),
+        ("GF608", plan(cpu_facts(hostname_resolves=True))),
+        ("GF609", plan(cpu_facts(clock={"synchronized": None}))),
+    ],
+)
+def test_what_is_in_order_is_not(rule: str, found: BoxPlan) -> None:
+    assert said(found, rule) == []
