@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from gpufleet.dialect import DIALECTS
@@ -58,7 +60,7 @@ class Instance:
     def env(self) -> dict[str, str]:
         return self.variables.values
 
-    @property
+    @cached_property
     def because(self) -> dict[str, str]:
         """The source of each flag, of each variable as `env.NAME`, and of `stack`, `gpus` and other choices."""
         variables = {f"env.{key}": source for key, source in self.variables.reasons().items()}
@@ -170,5 +172,5 @@ def _port(
     taken |= {port for other, port in has.items() if other in planned and other != name and port}
     first = place.model.port or FIRST_PORT
     why = f"model {place.model.name}" if place.model.port else "computed: the first free one"
-    port = next(number for number in [*range(first, 65536), *range(FIRST_PORT, first)] if number not in taken)
+    port = next(number for number in chain(range(first, 65536), range(FIRST_PORT, first)) if number not in taken)
     return port, why

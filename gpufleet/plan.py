@@ -34,7 +34,7 @@ class BoxPlan:
     facts: Mapping[str, Any]
     traits: list[str]
     settings: Settings
-    because: dict[str, str]
+    because: Mapping[str, str]
     toolkits: list[str]
     instances: list[Instance] = field(default_factory=list)
     unplaced: list[Unplaced] = field(default_factory=list)
