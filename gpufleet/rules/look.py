@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from itertools import combinations
 from typing import Any
 
 from gpufleet.plan import BoxPlan, Instance
+from gpufleet.provenance import Values
 from gpufleet.stacks import Stack
 from gpufleet.traits import arch
 
@@ -79,9 +81,10 @@ def all_nvlink(plan: BoxPlan, instance: Instance) -> bool:
     return len(found) == len(list(pairs(instance))) and all(link.startswith("NV") for link in found)
 
 
-def numbers(version: object) -> tuple[int, ...]:
-    """`(580, 159, 3)` for 580.159.03, also of a package's version (`1:580.159.03-0ubuntu1`)."""
-    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", str(version or ""))
+@cache
+def numbers(version: str | None) -> tuple[int, ...]:
+    """`(580, 159, 3)` for 580.159.03, also of a package's version (`1:580.159.03-0ubuntu1`); empty for none."""
+    found = re.match(r"(?:\d+:)?(\d+(?:\.\d+)*)", version or "")
     return tuple(int(part) for part in found.group(1).split(".")) if found else ()
 
 
@@ -174,9 +177,19 @@ def fp8_kv(instance: Instance) -> str | None:
     return value if isinstance(value, str) and value.startswith("fp8") else None
 
 
-def from_stack(instance: Instance, key: str) -> bool:
-    """Whether a flag (`max-num-seqs`) or a variable (`env.VLLM_…`) is as the stack's own page says."""
-    return instance.because.get(key, "").startswith("stack ")
+def source_of(values: Values, key: str) -> str:
+    """The layer that a flag or a variable of an instance came from."""
+    return values.source(key) or "settings"
+
+
+def computed(instance: Instance, name: str) -> bool:
+    """Whether the plan itself set a variable."""
+    return source_of(instance.variables, name).startswith("computed")
+
+
+def from_stack(instance: Instance, name: str) -> bool:
+    """Whether a variable is as the stack's own page says."""
+    return source_of(instance.variables, name).startswith("stack ")
 
 
 def listed(words: Sequence[object]) -> str:

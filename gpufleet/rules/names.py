@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from gpufleet import engines
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
+from gpufleet.rules.look import source_of
 
 
 def _known(plan: BoxPlan) -> Iterator[tuple[Instance, engines.Engine]]:
@@ -33,7 +34,7 @@ def unknown_flag(plan: BoxPlan) -> Said:
             near = table.nearest(flag)
             others = [name for name in engines.who_knows(flag) if name != table.name]
             whose = f"; {', '.join(others)} does" if others else ""
-            source = instance.because.get(flag, "settings")
+            source = source_of(instance.flags, flag)
             yield (
                 f"{instance.name}: {instance.stack.name} does not know {flag} ({source}){whose}",
                 f"did you mean {near!r}?" if near and not others else f"take {flag} out, or name another stack",
@@ -56,7 +57,7 @@ def unknown_variable(plan: BoxPlan) -> Said:
                 near = table.nearest_variable(name)
                 yield (
                     f"{instance.name}: {instance.stack.name} does not know {name} "
-                    f"({instance.because.get(f'env.{name}', 'settings')})",
+                    f"({source_of(instance.variables, name)})",
                     f"did you mean {near}?" if near else f"take {name} out of serve_env",
                 )
 
@@ -83,7 +84,7 @@ def value_not_a_choice(plan: BoxPlan) -> Said:
             choices = table.flag(flag).choices if table.knows_flag(flag) else ()
             if choices and isinstance(value, str | int) and not isinstance(value, bool) and str(value) not in choices:
                 yield (
-                    f"{instance.name}: {flag} is {value!r} ({instance.because.get(flag, 'settings')})",
+                    f"{instance.name}: {flag} is {value!r} ({source_of(instance.flags, flag)})",
                     f"use one of {', '.join(choices)}",
                 )
 

@@ -29,8 +29,8 @@ def runner_sync_mode(plan: BoxPlan) -> Said:
     nothing. Information where the stack's own page sets both: the reference boxes run so."""
     for instance in by_vllm(plan):
         if instance.env.get("VLLM_SM75_SPEC_SYNC_MODE") and _second(instance):
-            both = ("env.VLLM_SM75_SPEC_SYNC_MODE", "env.VLLM_USE_V2_MODEL_RUNNER")
-            shipped = all(from_stack(instance, key) for key in both)
+            both = ("VLLM_SM75_SPEC_SYNC_MODE", "VLLM_USE_V2_MODEL_RUNNER")
+            shipped = all(from_stack(instance, name) for name in both)
             yield (
                 f"{instance.name}: VLLM_SM75_SPEC_SYNC_MODE has no effect with VLLM_USE_V2_MODEL_RUNNER=1",
                 'serve_env = {"VLLM_USE_V2_MODEL_RUNNER": "0"}, if the sync mode is wanted',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, mapping
+from gpufleet.rules.look import by_vllm, computed, from_stack, mapping, source_of
 
 
 @rule(
@@ -159,9 +159,10 @@ def foreign_path(plan: BoxPlan) -> Said:
     its libraries."""
     for instance in plan.instances:
         for name in ("PATH", "PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"):
-            value, source = instance.env.get(name) or "", instance.because.get(f"env.{name}", "computed")
+            value = instance.env.get(name) or ""
             bad = name != "LD_LIBRARY_PATH" or "stubs" in value or "conda" in value
-            if value and bad and not source.startswith(("computed", "stack ")):
+            if value and bad and not computed(instance, name) and not from_stack(instance, name):
+                source = source_of(instance.variables, name)
                 yield f"{instance.name}: {name} is {value} ({source})", f"take {name} out of serve_env"
 
 
@@ -183,8 +184,8 @@ def shared_cache(plan: BoxPlan) -> Said:
             "XDG_CACHE_HOME",
             "TORCH_EXTENSIONS_DIR",
         ):
-            source = instance.because.get(f"env.{name}", "computed")
-            if instance.env.get(name) and not source.startswith("computed"):
+            if instance.env.get(name) and not computed(instance, name):
+                source = source_of(instance.variables, name)
                 yield f"{instance.name}: {name} is {instance.env[name]} ({source})", f"take {name} out of serve_env"
 
 

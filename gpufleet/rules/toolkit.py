@@ -6,7 +6,7 @@ import re
 
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import capability, cards, compiles, driver, listed, numbers, on_gpus, toolkits
+from gpufleet.rules.look import capability, cards, compiles, computed, driver, listed, numbers, on_gpus, toolkits
 from gpufleet.toolkit import version
 from gpufleet.traits import arch
 
@@ -109,8 +109,8 @@ def gcc_too_new(plan: BoxPlan) -> Said:
     use."""
     have = numbers((plan.facts.get("compilers") or {}).get("g++"))
     for instance in on_gpus(plan):
-        toolkit = instance.cuda_toolkit
-        most = [gcc for first, gcc in NEWEST_GCC.items() if _cuda(toolkit) >= first]
+        toolkit, cuda = instance.cuda_toolkit, _cuda(instance.cuda_toolkit)
+        most = [gcc for first, gcc in NEWEST_GCC.items() if cuda >= first]
         own = instance.env.keys() & {"NVCC_CCBIN", "CUDAHOSTCXX"}
         if toolkit and have and most and have[0] > most[-1] and not own:
             level: Level = "error" if compiles(instance.stack) else "warning"
@@ -259,6 +259,8 @@ def cuda_home(plan: BoxPlan) -> Said:
 def arch_list(plan: BoxPlan) -> Said:
     """TORCH_CUDA_ARCH_LIST leaves out a card of the instance, or has one that the toolkit does not compile for."""
     for instance in on_gpus(plan):
+        if computed(instance, "TORCH_CUDA_ARCH_LIST"):
+            continue
         words = re.split(r"[;, ]+", instance.env.get("TORCH_CUDA_ARCH_LIST", ""))
         found = {numbers(word.removesuffix("+PTX")) for word in words if numbers(word)}
         own = {capability(gpu) for gpu in cards(plan, instance)}
