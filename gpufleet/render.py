@@ -6,13 +6,12 @@ import hashlib
 import json
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import jinja2
-import yaml
 
 from gpufleet.instance import Instance
 from gpufleet.paths import ROOT, product_files
+from gpufleet.spelling import config, words
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def release(instance: Instance) -> Release:
     }
     files = {
         f"gpufleet-{instance.name}.service": _templates().get_template("instance.service.j2").render(values),
-        "serve.yaml": engine_config(instance.args),
+        "serve.yaml": config(instance.args, instance.stack.table),
         "serve.env": environment_file(instance.env),
     }
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
@@ -67,52 +66,8 @@ def command(instance: Instance) -> list[str]:
     """The words that start the engine: vLLM reads its flags from a file, lmdeploy takes them as words."""
     runtime, model = runtime_path(instance), model_path(instance)
     if instance.stack.engine == "lmdeploy":
-        return [f"{runtime}/bin/lmdeploy", "serve", "api_server", model, *_words(instance.args)]
+        return [f"{runtime}/bin/lmdeploy", "serve", "api_server", model, *words(instance.args, instance.stack.table)]
     return [f"{runtime}/bin/vllm", "serve", model, "--config", f"{instance_path(instance)}/current/serve.yaml"]
-
-
-def _words(args: dict[str, Any]) -> list[str]:
-    """Flags as words, sorted by name; a switch that is off, and null, are left out."""
-    words: list[str] = []
-    for flag, value in sorted(args.items()):
-        if value is None or value is False:
-            continue
-        words.append(f"--{flag}")
-        words += (
-            [] if value is True else [str(_as_json(item)) for item in (value if isinstance(value, list) else [value])]
-        )
-    return words
-
-
-def engine_config(args: dict[str, Any]) -> str:
-    """The YAML that `vllm serve --config` reads.
-
-    vLLM drops a `false` silently (seen in 0.24.0 and 0.27.1): a switch that is off is written `no-<flag>: true`.
-    A value of null leaves a flag out, which is how a stronger layer takes one away, also inside a mapping. Mappings,
-    in lists too, go in as JSON, the only spelling that the command line takes for them.
-    """
-    lines: dict[str, Any] = {}
-    for flag, value in sorted(args.items()):
-        if value is None:
-            continue
-        if value is False:
-            lines[flag.removeprefix("no-") if flag.startswith("no-") else f"no-{flag}"] = True
-        elif isinstance(value, list):
-            lines[flag] = [_as_json(item) for item in value]
-        else:
-            lines[flag] = _as_json(value)
-    return yaml.safe_dump(lines, sort_keys=True, allow_unicode=True, width=10_000)
-
-
-def _as_json(value: Any) -> Any:
-    return json.dumps(_given(value), sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
-
-
-def _given(value: Any) -> Any:
-    """A mapping without what was taken away in it."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _given(item) for key, item in value.items() if item is not None}
 
 
 def environment_file(env: dict[str, str]) -> str:

@@ -15,7 +15,7 @@ import pytest
 from gpufleet.inventory import load
 from gpufleet.layers import Layer
 from gpufleet.plan import BoxPlan, plan_box
-from gpufleet.render import engine_config
+from gpufleet.spelling import config
 from lab import state
 from tests.golden.environments import NAMESPACE
 from tests.lab.support import SmallLab, deploy, small_lab
@@ -259,7 +259,7 @@ def recipe() -> BoxPlan:
 
 def test_the_genuine_parser_reads_what_the_plan_says(lab: SmallLab, folder: Path) -> None:
     (instance,) = recipe().instances
-    found = namespace(lab, engine_config(instance.args))
+    found = namespace(lab, config(instance.args))
     assert_read(found, {flag: value for flag, value in instance.args.items() if value is not None})
     assert found["seed"] == 0
     assert found["model_tag"] == "a-model", "a word of the configuration was taken for the model"
@@ -281,4 +281,4 @@ def planned(lab: SmallLab, folder: Path, name: str) -> dict[str, Any]:
 def test_a_false_that_is_written_as_it_stands_would_be_lost(lab: SmallLab) -> None:
     """Why the renderer writes `no-…`: if vLLM mends this one day, this test says so."""
     assert namespace(lab, "async-scheduling: false\n")["async_scheduling"] is None
-    assert namespace(lab, engine_config({"async-scheduling": False}))["async_scheduling"] is False
+    assert namespace(lab, config({"async-scheduling": False}))["async_scheduling"] is False

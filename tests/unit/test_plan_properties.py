@@ -94,7 +94,8 @@ def test_what_does_not_fit_is_an_error(facts: dict[str, Any], values: dict[str, 
         else:
             assert memory.gpu_mib == min(sizes[index] for index in instance.gpus)
             parts = memory.weights_mib + memory.mtp_mib + memory.vision_mib + memory.kv_mib + memory.graphs_mib
-            assert parts + memory.activations_mib <= memory.budget_mib <= memory.gpu_mib
+            # each part is rounded to a MiB
+            assert parts + memory.activations_mib <= memory.budget_mib + 6 <= memory.gpu_mib
 
 
 @settings(max_examples=100, deadline=None)

@@ -6,12 +6,11 @@ import hashlib
 import json
 import shlex
 
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet.plan import Instance
-from gpufleet.render import engine_config, environment_file, release, unit_word
+from gpufleet.render import environment_file, release, unit_word
 from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
 
 
@@ -33,19 +32,6 @@ def test_any_change_of_a_value_is_another_release() -> None:
     assert release(instance(models=[model(args={"max-model-len": 513})])).digest != first
     assert release(instance(stacks=[stack(env={"A": "b"})])).digest != first
     assert release(plan(gpu_facts()).instances[0]).digest != first
-
-
-def test_a_switch_that_is_off_is_written_as_no() -> None:
-    args = {"async-scheduling": False, "enforce-eager": True, "no-prefix": False, "dropped": None, "seed": 0}
-    assert yaml.safe_load(engine_config(args)) == {
-        "no-async-scheduling": True, "enforce-eager": True, "prefix": True, "seed": 0,
-    }  # fmt: skip
-
-
-def test_mappings_go_in_as_json() -> None:
-    config = {"method": "mtp", "num_speculative_tokens": 1}
-    written = yaml.safe_load(engine_config({"speculative-config": config}))
-    assert json.loads(written["speculative-config"]) == config
 
 
 def test_the_unit_never_runs_as_root_and_limits_its_restarts() -> None:
