@@ -14,9 +14,9 @@ from gpufleet.engines import Engine
 def config(args: Mapping[str, Any], table: Engine | None = None) -> str:
     """The YAML that `vllm serve --config` reads.
 
-    vLLM drops a `false` silently (seen in 0.24.0 and 0.27.1): a switch that is off is written `no-<flag>: true`, or left
-    out when the engine has no such form. A value of null leaves a flag out, which is how a stronger layer takes one
-    away, also inside a mapping. Mappings, in lists too, go in as JSON, the only spelling that the command line takes.
+    vLLM drops a `false` silently (seen in 0.24.0 and 0.27.1): a switch that is off is written `no-<flag>: true`, or is
+    left out when the engine has no such form. A value of null leaves a flag out, which is how a stronger layer takes
+    one away, also inside a mapping. Mappings, in lists too, go in as JSON, as the command line takes them.
 
     + table: what the engine knows of its flags; without it every switch is taken to have a `no-` form
     """

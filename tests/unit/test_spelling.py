@@ -24,9 +24,9 @@ def test_a_switch_that_is_off_is_written_as_no() -> None:
 
 
 def test_mappings_go_in_as_json() -> None:
-    config = {"method": "mtp", "num_speculative_tokens": 1}
-    written = yaml.safe_load(config({"speculative-config": config}))
-    assert json.loads(written["speculative-config"]) == config
+    given = {"method": "mtp", "num_speculative_tokens": 1}
+    written = yaml.safe_load(config({"speculative-config": given}))
+    assert json.loads(written["speculative-config"]) == given
 
 
 def test_what_was_taken_away_inside_a_mapping_is_not_written() -> None:
