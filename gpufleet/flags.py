@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gpufleet import engines
@@ -17,9 +18,19 @@ from gpufleet.view import strongest
 PREFIXES = {"vllm": "VLLM_", "lmdeploy": "LMDEPLOY_"}  # of the variables each engine has for itself
 
 
-def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequence[str]) -> tuple[Values, Values]:
-    """The flags and the variables that stack, model and the owner's layers give an instance with these traits."""
+@dataclass(frozen=True)
+class Written:
+    """Flags and variables of an instance before anything is computed; `foreign` are those of another engine."""
+
+    args: Values
+    env: Values
+    foreign: dict[str, str]  # the name, and the layer that gave it
+
+
+def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequence[str]) -> Written:
+    """What stack, model and the owner's layers give an instance with these traits."""
     args, env = Values(), Values()
+    foreign: dict[str, str] = {}
     recipe = model.recipes[stack.engine]
     for page, source in ((stack, f"stack {stack.name}"), (recipe, f"model {model.name}")):
         _lay(args, env, source, page.args, page.env)
@@ -28,17 +39,14 @@ def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequenc
             if trait in by_trait:
                 _lay(args, env, f"{source}, {trait}", by_trait[trait].args, by_trait[trait].env)
     for layer in layers:
+        # What only another kind of engine knows is left to that one: a box can have both.
         flags, variables = layer.values.get("serve_args", {}), layer.values.get("serve_env", {})
-        _lay(args, env, layer.source, *(_own(stack, flags, variables)))
-    return args, env
-
-
-def _own(stack: Stack, flags: Mapping[str, Any], variables: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """What of a layer is for this engine: what only another kind of engine knows is left to that."""
-    return (
-        {name: value for name, value in flags.items() if not foreign_flag(stack, name)},
-        {name: value for name, value in variables.items() if not foreign_variable(stack, name)},
-    )
+        others = [name for name in flags if foreign_flag(stack, name)]
+        others += [name for name in variables if foreign_variable(stack, name)]
+        foreign.update(dict.fromkeys(others, layer.source))
+        own = [{name: value for name, value in given.items() if name not in others} for given in (flags, variables)]
+        _lay(args, env, layer.source, *own)
+    return Written(args, env, foreign)
 
 
 def foreign_flag(stack: Stack, flag: str) -> bool:

@@ -33,6 +33,7 @@ class Instance:
     + gpus: indexes of NVML, in PCI order; `uuids` are theirs
     + size: GPUs it is to have; more than `gpus` when the box has not enough
     + link: the weakest between two of its GPUs, None for fewer than two
+    + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
     + memory: of the GPU with the least; None when the model's page gives no sizes, and on CPUs
     """
 
@@ -51,6 +52,7 @@ class Instance:
     flags: Values
     variables: Values
     choices: Values
+    foreign: Mapping[str, str]
 
     @property
     def args(self) -> dict[str, Any]:
@@ -78,7 +80,8 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     settings = view.settings(traits).settings
     base = entry.name or model.name
     name = base if place.number == 1 else f"{base}-{place.number}"
-    flags, variables = written(stack, model, layers, traits)
+    given = written(stack, model, layers, traits)
+    flags, variables = given.args, given.env
 
     streams, source = streams_of(model, stack, layers, traits)
     streams = compute_requests(flags, stack, model, streams, source)
@@ -118,6 +121,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         flags=flags,
         variables=variables,
         choices=_choices(place, link, streams, source, toolkit, settings),
+        foreign=given.foreign,
     )
 
 

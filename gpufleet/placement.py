@@ -149,7 +149,7 @@ def _fewest(
         largest = max((len(island) for island in islands(gpus, facts.get("links") or {})), default=1)
         room = largest if largest > 1 else len(kind)
         return max(size for size in sizes if size <= max(room, 1)), bool(kind), "computed: the GPUs that are joined"
-    args, _ = written(stack, model, view.layers(entry, traits), traits)
+    args = written(stack, model, view.layers(entry, traits), traits).args
     streams, source = streams_of(model, stack, list(view.layers(entry, traits)), traits)
     compute_requests(args, stack, model, streams, source)
     sizes = [size for size in sizes if shape.heads % size == 0] or [1]
