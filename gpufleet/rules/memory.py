@@ -8,7 +8,7 @@ from typing import Any
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
+from gpufleet.rules.look import archs, by_vllm, cards, failed, fp8_kv, gpus, on_gpus
 
 # Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
 SHARD_MIB = 4769
@@ -189,7 +189,7 @@ def shm_small(plan: BoxPlan) -> Said:
     """Processes of one instance exchange data by /dev/shm, and KV offloading keeps its cache there. When it is full,
     `cudaHostRegister` fails with `invalid argument`, or NCCL with a bus error."""
     free, total = plan.facts.get("shm_free_mib"), plan.facts.get("shm_mib")
-    if free is None:
+    if free is None or failed(plan, "hardware"):
         return
     for instance in on_gpus(plan):
         need = (SHM_MIB if len(instance.gpus) > 1 else 0) + _offload_mib(instance.args)

@@ -82,6 +82,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF403", host(memory=memory(12000, 8000))),
         ("GF403", served(cards(2, (8, 6), memory=memory(100)), AMPERE, source={"path": "/srv/x"})),
         ("GF404", host(shm_mib=16000, shm_free_mib=16000)),
+        ("GF404", host(shm_mib=0, shm_free_mib=0, errors=[{"source": "hardware", "message": "no answer"}])),
         ("GF404", served(cards(1, (8, 6), shm_free_mib=64), AMPERE)),
         ("GF405", host({"kv-offloading-size": 6}, memory=memory(48000))),
         ("GF406", host(overcommit_memory=0)),
