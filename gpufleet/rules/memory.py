@@ -18,6 +18,7 @@ SPARE_MIB = 8192
 SHM_MIB = 1024
 GIB = 1024
 MIB = 1 << 20
+SHARE = "gpu-memory-utilization"
 STEP = 1024  # tokens; a remedy names a round length
 
 
@@ -88,9 +89,10 @@ def memory_share_too_large(plan: BoxPlan) -> Said:
             if instance.args.get("kv-cache-memory-bytes"):
                 less = found.kv_mib - (found.budget_mib - room)
                 remedy = f'serve_args = {{"kv-cache-memory-bytes": {max(less, 0) * MIB}}}'
+            elif _by_share(instance):
+                remedy = f'serve_args = {{"{SHARE}": {int(room / found.usable_mib * 100) / 100}}}'
             else:
-                share = int(room / found.usable_mib * 100) / 100
-                remedy = f'serve_args = {{"gpu-memory-utilization": {share}}}'
+                remedy = "lower cache-max-entry-count"
             yield f"{instance.name} wants {found.budget_mib} MiB of each card, {room} MiB are there", remedy
 
 
@@ -117,10 +119,13 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
                 name = who.get("name") or "a program"
                 free = size - used
                 level: Level = "warning" if active else "error"
+                less = (
+                    f', or serve_args = {{"{SHARE}": {max(free - 256, 0) / size:.2f}}}' if _by_share(instance) else ""
+                )
                 yield (
                     f"{instance.name} wants {budget} MiB of GPU {gpu['index']}, {free} MiB are left by {name} "
                     f"(pid {who.get('pid')})",
-                    f'stop it, or serve_args = {{"gpu-memory-utilization": {max(free - 256, 0) / size:.2f}}}',
+                    f"stop it{less}",
                     level,
                 )
 
@@ -137,11 +142,16 @@ def _is_ours(process: Mapping[str, Any], active: Mapping[str, int | None]) -> bo
     return process.get("pid") in active.values() or (bool(active) and str(process.get("name")).startswith("VLLM::"))
 
 
+def _by_share(instance: Instance) -> bool:
+    """Whether the engine takes a share of the card, rather than of what is free of it."""
+    return instance.stack.engine == "vllm"
+
+
 def _budget(instance: Instance, size: int | None) -> int | None:
     if instance.memory:
         return instance.memory.budget_mib
-    share = instance.args.get("gpu-memory-utilization", 0.9)  # vLLM's default
-    return int(size * share) if size and isinstance(share, int | float) and instance.stack.engine == "vllm" else None
+    share = instance.args.get(SHARE, 0.9)  # vLLM's default
+    return int(size * share) if size and isinstance(share, int | float) and _by_share(instance) else None
 
 
 @rule(
@@ -258,7 +268,7 @@ def overcommit(plan: BoxPlan) -> Said:
 def memory_share(plan: BoxPlan) -> Said:
     """`gpu-memory-utilization` is no share: it is written as percent, or above 1."""
     for instance in by_vllm(plan):
-        share = instance.args.get("gpu-memory-utilization")
+        share = instance.args.get(SHARE)
         if isinstance(share, int | float) and not isinstance(share, bool) and not 0 < share <= 1:
             right = f"{share / 100:.2f}" if 1 < share <= 100 else "0.9"
             yield f"{instance.name}: gpu-memory-utilization is {share}", f"set it to {right}"
