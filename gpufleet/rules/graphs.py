@@ -61,11 +61,10 @@ def capture_too_small(plan: BoxPlan) -> Said:
     others without: 25 tok/s in place of 133 were seen."""
     for instance, sizes, step in _captured(plan):
         if instance.streams and max(sizes) < step * instance.streams:
+            need, fewer = step * instance.streams, max(max(sizes) // step, 1)
             yield (
-                f"{instance.name}: graphs for {max(sizes)} tokens, {instance.streams} streams take "
-                f"{step * instance.streams}",
-                f"{COMPUTED} (here {step}, {step * 2} … {step * instance.streams}); or set streams to "
-                f"{max(max(sizes) // step, 1)}",
+                f"{instance.name}: graphs for {max(sizes)} tokens, {instance.streams} streams take {need}",
+                f"{COMPUTED} (multiples of {step} up to {need}); or set streams to {fewer}",
             )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import on_gpus
+from gpufleet.rules.look import failed, on_gpus
 
 SYSTEMS = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
 # What apt, uv's environment and the releases take beside the stack's own figure.
@@ -43,7 +43,7 @@ def system_unsupported(plan: BoxPlan) -> Said:
 )
 def packages_missing(plan: BoxPlan) -> Said:
     """`host.install_packages` is `False` and packages that the stack or the toolkit needs are not there."""
-    known = plan.facts.get("packages")
+    known = None if failed(plan, "packages") else plan.facts.get("packages")
     if not plan.settings.host.install_packages and known is not None:
         missing = [name for name in plan.packages if not known.get(name)]
         if missing:

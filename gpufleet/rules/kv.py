@@ -7,13 +7,16 @@ from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import archs, by_vllm, fp8_kv, number, vllm_version
 
 FP8_REFUSED_SINCE = (0, 24)
-# What `quantization` may be for a checkpoint of each kind; a plain one may be quantised at load.
+# What `quantization` may say, and for checkpoints of which kind that is right. Others are not judged.
 SERVES = {
-    "awq": {"awq", "awq_marlin", "awq_triton"},
-    "gptq": {"gptq", "gptq_marlin"},
+    "awq": {"awq"},
+    "awq_marlin": {"awq"},
+    "gptq": {"gptq"},
+    "gptq_marlin": {"gptq"},
+    "moe_wna16": {"awq", "gptq"},
     "fp8": {"fp8"},
-    "compressed-tensors": {"compressed-tensors"},
-    "nvfp4": {"modelopt", "modelopt_fp4", "compressed-tensors"},
+    "compressed-tensors": {"compressed-tensors", "nvfp4"},
+    "modelopt_fp4": {"nvfp4"},
 }
 
 
@@ -91,8 +94,8 @@ def quantization_contradicts(plan: BoxPlan) -> Said:
     """`quantization` names another kind than the checkpoint's config.json has."""
     for instance in by_vllm(plan):
         given, shape = instance.args.get("quantization"), instance.model.architecture
-        right = SERVES.get(shape.quantization) if shape else None
-        if isinstance(given, str) and shape and right and given not in right:
+        right = SERVES.get(given) if isinstance(given, str) else None
+        if shape and right and shape.quantization not in right | {"none"}:
             yield (
                 f"{instance.name}: quantization is {given}, the checkpoint is {shape.quantization}",
                 'take it out: serve_args = {"quantization": None}',

@@ -38,6 +38,11 @@ def capability(gpu: Mapping[str, Any]) -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def failed(plan: BoxPlan, source: str) -> bool:
+    """Whether a source of facts failed: what it would have told is then empty, and means nothing."""
+    return any(error.get("source") == source for error in plan.facts.get("errors") or [])
+
+
 def on_gpus(plan: BoxPlan) -> list[Instance]:
     return [instance for instance in plan.instances if "cpu" not in instance.stack.arch]
 

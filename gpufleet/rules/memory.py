@@ -8,7 +8,7 @@ from typing import Any
 from gpufleet.dialect import DIALECTS
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
+from gpufleet.rules.look import archs, by_vllm, cards, failed, fp8_kv, gpus, on_gpus
 
 # Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
 SHARD_MIB = 4769
@@ -18,6 +18,7 @@ SPARE_MIB = 8192
 SHM_MIB = 1024
 GIB = 1024
 MIB = 1 << 20
+SHARE = "gpu-memory-utilization"
 STEP = 1024  # tokens; a remedy names a round length
 
 
@@ -88,9 +89,10 @@ def memory_share_too_large(plan: BoxPlan) -> Said:
             if instance.args.get("kv-cache-memory-bytes"):
                 less = found.kv_mib - (found.budget_mib - room)
                 remedy = f'serve_args = {{"kv-cache-memory-bytes": {max(less, 0) * MIB}}}'
+            elif _by_share(instance):
+                remedy = f'serve_args = {{"{SHARE}": {int(room / found.usable_mib * 100) / 100}}}'
             else:
-                share = int(room / found.usable_mib * 100) / 100
-                remedy = f'serve_args = {{"gpu-memory-utilization": {share}}}'
+                remedy = "lower cache-max-entry-count"
             yield f"{instance.name} wants {found.budget_mib} MiB of each card, {room} MiB are there", remedy
 
 
@@ -117,10 +119,13 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
                 name = who.get("name") or "a program"
                 free = size - used
                 level: Level = "warning" if active else "error"
+                less = (
+                    f', or serve_args = {{"{SHARE}": {max(free - 256, 0) / size:.2f}}}' if _by_share(instance) else ""
+                )
                 yield (
                     f"{instance.name} wants {budget} MiB of GPU {gpu['index']}, {free} MiB are left by {name} "
                     f"(pid {who.get('pid')})",
-                    f'stop it, or serve_args = {{"gpu-memory-utilization": {max(free - 256, 0) / size:.2f}}}',
+                    f"stop it{less}",
                     level,
                 )
 
@@ -137,11 +142,16 @@ def _is_ours(process: Mapping[str, Any], active: Mapping[str, int | None]) -> bo
     return process.get("pid") in active.values() or (bool(active) and str(process.get("name")).startswith("VLLM::"))
 
 
+def _by_share(instance: Instance) -> bool:
+    """Whether the engine takes a share of the card, rather than of what is free of it."""
+    return instance.stack.engine == "vllm"
+
+
 def _budget(instance: Instance, size: int | None) -> int | None:
     if instance.memory:
         return instance.memory.budget_mib
-    share = instance.args.get("gpu-memory-utilization", 0.9)  # vLLM's default
-    return int(size * share) if size and isinstance(share, int | float) and instance.stack.engine == "vllm" else None
+    share = instance.args.get(SHARE, 0.9)  # vLLM's default
+    return int(size * share) if size and isinstance(share, int | float) and _by_share(instance) else None
 
 
 @rule(
@@ -189,7 +199,7 @@ def shm_small(plan: BoxPlan) -> Said:
     """Processes of one instance exchange data by /dev/shm, and KV offloading keeps its cache there. When it is full,
     `cudaHostRegister` fails with `invalid argument`, or NCCL with a bus error."""
     free, total = plan.facts.get("shm_free_mib"), plan.facts.get("shm_mib")
-    if free is None:
+    if free is None or failed(plan, "hardware"):
         return
     for instance in on_gpus(plan):
         need = (SHM_MIB if len(instance.gpus) > 1 else 0) + _offload_mib(instance.args)
@@ -258,7 +268,7 @@ def overcommit(plan: BoxPlan) -> Said:
 def memory_share(plan: BoxPlan) -> Said:
     """`gpu-memory-utilization` is no share: it is written as percent, or above 1."""
     for instance in by_vllm(plan):
-        share = instance.args.get("gpu-memory-utilization")
+        share = instance.args.get(SHARE)
         if isinstance(share, int | float) and not isinstance(share, bool) and not 0 < share <= 1:
             right = f"{share / 100:.2f}" if 1 < share <= 100 else "0.9"
             yield f"{instance.name}: gpu-memory-utilization is {share}", f"set it to {right}"

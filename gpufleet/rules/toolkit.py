@@ -6,7 +6,18 @@ import re
 
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import capability, cards, compiles, computed, driver, listed, numbers, on_gpus, toolkits
+from gpufleet.rules.look import (
+    capability,
+    cards,
+    compiles,
+    computed,
+    driver,
+    failed,
+    listed,
+    numbers,
+    on_gpus,
+    toolkits,
+)
 from gpufleet.toolkit import version
 from gpufleet.traits import arch
 
@@ -70,7 +81,7 @@ def toolkit_before_blackwell(plan: BoxPlan) -> Said:
 )
 def toolkit_damaged(plan: BoxPlan) -> Said:
     """The toolkit's package is installed, but its `bin/nvcc` is not there; apt sees nothing to do."""
-    for toolkit in plan.toolkits:
+    for toolkit in plan.toolkits if not failed(plan, "toolkits") else []:
         name, found = f"cuda-toolkit-{toolkit}", plan.facts.get("toolkits")
         if (plan.facts.get("packages") or {}).get(name) and found is not None and version(toolkit) not in found:
             yield (

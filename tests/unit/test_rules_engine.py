@@ -134,6 +134,8 @@ TOLD = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "1"}
         ("GF542", kv("fp8", STOCK, (8, 6))),
         ("GF543", weights("awq_marlin")),
         ("GF543", weights("fp8", quantization="none")),
+        ("GF543", weights("moe_wna16", experts=128)),
+        ("GF543", weights("a-forks-own")),
         ("GF544", weights("awq", experts=128)),
         ("GF544", weights("awq_marlin")),
         ("GF545", served(cards(2, (8, 6)), STOCK, {"dtype": "bfloat16"})),

@@ -18,6 +18,7 @@ BIG = stack(disk_mib=5000)
 UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
 SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
 SWAPPED = [{"model": "tiny", "name": "b"}, "tiny"]
+NO_PACKAGES = [{"source": "packages", "message": "no answer"}]
 TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]
 
 
@@ -51,6 +52,7 @@ def test_it_is_found(case: Case) -> None:
     ("rule", "found"),
     [
         ("GF602", plan(cpu_facts())),
+        ("GF602", plan(cpu_facts(errors=NO_PACKAGES), {"host": {"install_packages": False}})),
         ("GF603", plan(cpu_facts(disks=SMALL, runtimes={BIG.runtime: {"complete": True}}), stacks=[BIG])),
         ("GF604", plan(cpu_facts(ports=OURS))),
         ("GF606", gpu(unattended_upgrades=SAFE)),

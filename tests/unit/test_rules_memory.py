@@ -9,7 +9,7 @@ import pytest
 
 from gpufleet.plan import BoxPlan
 from tests.unit.findings import Case, assert_fires, cards, engine, identify, said, served, shaped
-from tests.unit.fleets import SHA
+from tests.unit.fleets import SHA, stack
 
 AMPERE = engine("sm86", args={"dtype": "half", "disable-custom-all-reduce": True})
 BIG = {"of_each": {"memory_mib": 24576}}
@@ -82,6 +82,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF403", host(memory=memory(12000, 8000))),
         ("GF403", served(cards(2, (8, 6), memory=memory(100)), AMPERE, source={"path": "/srv/x"})),
         ("GF404", host(shm_mib=16000, shm_free_mib=16000)),
+        ("GF404", host(shm_mib=0, shm_free_mib=0, errors=[{"source": "hardware", "message": "no answer"}])),
         ("GF404", served(cards(1, (8, 6), shm_free_mib=64), AMPERE)),
         ("GF405", host({"kv-offloading-size": 6}, memory=memory(48000))),
         ("GF406", host(overcommit_memory=0)),
@@ -121,3 +122,10 @@ def test_the_share_that_the_remedy_names_starts(args: dict[str, Any]) -> None:
     name, value = re.findall(r'"([a-z-]+)": ([\d.]+)', found)[0]
     right = {name: float(value) if "." in value else int(value)}
     assert said(host(right), "GF408") == []
+
+
+def test_an_engine_that_takes_what_is_free_is_told_so_in_its_own_words() -> None:
+    by = stack("lmdeploy-0.18.0", engine="lmdeploy", arch=["sm86"], args={"session-len": 8192})
+    facts = cards(1, (8, 6), of_each={"memory_mib": 24576, "processes": [process(20000)]})
+    found = said(served(facts, by, **shaped()), "GF402")
+    assert [finding.remedy for finding in found] == ["stop it"]

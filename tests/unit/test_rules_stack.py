@@ -77,6 +77,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF201", toolkit("12-9", cards(2, (7, 0)))),
         ("GF202", toolkit("12-8", cards(1, (12, 0)))),
         ("GF203", toolkit("13-0", cards(packages=INSTALLED, toolkits={"13.0": "/usr/local/cuda-13.0"}))),
+        ("GF203", toolkit("13-0", cards(packages=INSTALLED, errors=[{"source": "toolkits", "message": "no answer"}]))),
         ("GF204", toolkit("12-8", cards(driver=OLD))),
         ("GF205", served(cards(compilers=GCC_15), JIT, None, {"host": {"toolkit": "13-0"}})),
         ("GF205", served(cards(compilers=GCC_15), JIT, None, {"serve_env": {"CUDAHOSTCXX": "g++-14"}})),
