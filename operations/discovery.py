@@ -88,7 +88,8 @@ def alone(fleet: Fleet, names: list[str]) -> dict[str, dict[str, Any] | BoxError
     """
     signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
     pyinfra.is_cli = True  # a key's password may be asked for
-    pyinfra.logger.setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
+    for name in ("pyinfra", "paramiko"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
     keep_failures_apart()
     found = look_at(fleet, names, {}, unreachable=contact(fleet, names, {}))
     return {name: _facts_or_error(name, fleet.addresses[name], found[name]) for name in names}
