@@ -170,6 +170,12 @@ def test_by_setting_a_refused_box_is_left_out(three: Boxes, tmp_path: Path, opti
     assert state(done.stdout, "turing-1") == state(done.stdout, "ampere-1") == "nothing to do"
 
 
+def test_leaving_out_for_one_run(three: Boxes, tmp_path: Path) -> None:
+    folder = three.folder(tmp_path, cpu_1=ASKS_FOR_GPUS)
+    done = deploy(folder, "-y", "--data", 'rollout={"on_refusal": "leave out"}')
+    assert done.returncode == 1 and state(done.stdout, "turing-1") == "nothing to do", done.stdout
+
+
 def test_leaving_out_is_a_setting_of_the_box_that_is_refused(three: Boxes, tmp_path: Path) -> None:
     folder = three.folder(tmp_path, cpu_1=LEFT_OUT, turing_1={"expect": {"nvlink": 4}})
     done = deploy(folder, "-y")
