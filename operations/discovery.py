@@ -45,7 +45,7 @@ class Seen:
 
     @property
     def cause(self) -> str:
-        return self.unreachable or (self.failure.cause if self.failure else "")
+        return self.unreachable or (self.failure.cause if self.failure else "its driver does not show its GPUs")
 
 
 # Early looks of this run, by box, each until the run takes it over.
@@ -62,7 +62,8 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
     new = fleet.to_look_at(limit, exclude)
     gone = contact(fleet, fleet.concerned(limit, exclude), overrides, config)
     if reachable := [name for name in new if name not in gone]:
-        click.echo(f"gpufleet: a first look at {', '.join(reachable)}", err=True)
+        who = ", ".join(reachable) if len(reachable) <= 5 else f"{len(reachable)} boxes"
+        click.echo(f"gpufleet: a first look at {who}", err=True)
     found = look_at(fleet, new, overrides, config, gone)
     for name, seen in found.items():
         if seen.facts and known.telling(seen.facts):

@@ -31,6 +31,7 @@ class Boxes:
     key: paramiko.PKey
     facts: dict[str, dict[str, Any]]
     off: set[str] = field(default_factory=set)
+    hung: set[str] = field(default_factory=set)
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
 
@@ -98,6 +99,8 @@ class _Server(paramiko.ServerInterface):
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
             while channel.recv(1024):  # until the controller has its reply to the request, and has said all
                 pass
+            if self.name in self.boxes.hung:
+                return
             channel.sendall(f"GPUFLEET:AS:\n{json.dumps(result)}\n".encode())
             channel.send_exit_status(0)
             channel.close()
@@ -105,7 +108,7 @@ class _Server(paramiko.ServerInterface):
 
 @contextlib.contextmanager
 def boxes(facts: Mapping[str, dict[str, Any]]) -> Iterator[Boxes]:
-    """Serve boxes with these facts while the block runs; one whose name is in `off` accepts and says nothing."""
+    """Serve boxes with these facts while the block runs; one in `off` breaks off, one in `hung` logs in and is silent."""
     listener = socket.create_server(("0.0.0.0", 0), backlog=256)
     # all of 127/8 is this machine; nothing from elsewhere is let in
     found = Boxes(listener.getsockname()[1], paramiko.ECDSAKey.generate(), dict(facts))

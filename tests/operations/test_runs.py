@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,24 @@ def test_a_box_whose_look_fails_stops_no_other(three: Boxes, tmp_path: Path) -> 
     done = deploy(three.folder(tmp_path), "-y")
     assert done.returncode == 1 and state(done.stdout, "turing-1") == "nothing to do", done.stdout
     assert "the probe could not read os (system: no such file)" in line(done.stdout, "ampere-1")
+
+
+SOON = "from operations import remote; remote.LOOK_SECONDS = 2; "
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_a_box_that_hangs_stops_no_other(three: Boxes, tmp_path: Path, known: bool) -> None:
+    folder = three.folder(tmp_path)
+    if known:
+        assert deploy(folder, "-y").returncode == 0
+    three.hung.add("ampere-1")
+    program = [sys.executable, "-c", f"import pyinfra_cli; {SOON}from pyinfra_cli.main import main; main()"]
+    done = run(folder, "-y", "inventory/home.py", "deploy.py", program=program)
+    assert done.returncode == 1 and state(done.stdout, "turing-1") == "nothing to do", done.stdout
+    assert "no answer within 2 s" in line(done.stdout, "ampere-1")
+    program = [sys.executable, "-c", f"import pyinfra_cli; {SOON}from gpufleet.cli import main; main()"]
+    done = run(folder, "discover", "inventory/home.py", program=program)
+    assert done.returncode == 1 and "no answer within 2 s" in line(done.stdout, "ampere-1"), done.stdout
 
 
 # A box that is refused
