@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -87,13 +88,18 @@ def alone(fleet: Fleet, names: list[str]) -> dict[str, dict[str, Any] | BoxError
 
     Raises ConfigError when a host key is not trusted. Ctrl-C ends the program at once, with 130.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, _interrupted)
     pyinfra.is_cli = True  # a key's password may be asked for
     for name in ("pyinfra", "paramiko"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
     keep_failures_apart()
     found = look_at(fleet, names, {}, unreachable=contact(fleet, names, {}))
     return {name: _facts_or_error(name, fleet.addresses[name], found[name]) for name in names}
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    click.echo("gpufleet: interrupted; the facts stay as they were", err=True)
+    os._exit(INTERRUPTED)  # the looks that are under way would hold up any other end
 
 
 def _facts_or_error(name: str, address: Mapping[str, Any], seen: Seen) -> dict[str, Any] | BoxError:

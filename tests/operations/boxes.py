@@ -1,4 +1,4 @@
-"""Boxes that are only an SSH server on loopback: each has an address and facts, and answers the look with them.
+"""Boxes that are only an SSH server on loopback: each has a port and facts, and answers the look with them.
 
 Everything on the controller's side is real: pyinfra's own command, its connections, our operations.
 """
@@ -19,6 +19,7 @@ import paramiko
 from tests.command import owners_folder
 
 PASSWORD = "any"
+LOOPBACK = "127.0.0.1"
 INVENTORY = "from gpufleet.inventory import by_traits\nboxes = {boxes!r}\nglobals().update(by_traits(boxes))\n"
 IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 
@@ -27,32 +28,23 @@ IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 class Boxes:
     """`facts` by box; what is changed there shows in the next look. `logins` counts, by box."""
 
-    port: int
     key: paramiko.PKey
     facts: dict[str, dict[str, Any]]
+    ports: dict[str, int] = field(default_factory=dict)
     off: set[str] = field(default_factory=set)
     hung: set[str] = field(default_factory=set)
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
-
-    def address(self, name: str) -> str:
-        number = list(self.facts).index(name) + 1
-        return f"127.0.{number // 250 + 1}.{number % 250 + 1}"
-
-    def name_of(self, address: str) -> str:
-        return next(name for name in self.facts if self.address(name) == address)
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
         """An owner's folder with all of them; `data` by box name with _ for -."""
         hosts = path / "known_hosts"
         hosts.write_text(
             "".join(
-                f"[{self.address(name)}]:{self.port} {self.key.get_name()} {self.key.get_base64()}\n"
-                for name in self.facts
+                f"[{LOOPBACK}]:{port} {self.key.get_name()} {self.key.get_base64()}\n" for port in self.ports.values()
             )
         )
         login = {
-            "ssh_port": self.port,
             "ssh_user": "root",
             "ssh_password": PASSWORD,
             "ssh_allow_agent": False,
@@ -62,8 +54,11 @@ class Boxes:
             "ssh_config_file": str(path / "no-config"),
         }
         boxes = [
-            (name, {"ssh_hostname": self.address(name), **login, **IDLE, **data.get(name.replace("-", "_"), {})})
-            for name in self.facts
+            (
+                name,
+                {"ssh_hostname": LOOPBACK, "ssh_port": port, **login, **IDLE, **data.get(name.replace("-", "_"), {})},
+            )
+            for name, port in self.ports.items()
         ]
         return owners_folder(path, INVENTORY.format(boxes=boxes))
 
@@ -108,35 +103,37 @@ class _Server(paramiko.ServerInterface):
 
 @contextlib.contextmanager
 def boxes(facts: Mapping[str, dict[str, Any]]) -> Iterator[Boxes]:
-    """Serve boxes with these facts while the block runs; one in `off` breaks off, one in `hung` logs in and is silent."""
-    listener = socket.create_server(("0.0.0.0", 0), backlog=256)
-    # all of 127/8 is this machine; nothing from elsewhere is let in
-    found = Boxes(listener.getsockname()[1], paramiko.ECDSAKey.generate(), dict(facts))
+    """Serve boxes with these facts while the block runs; one in `off` breaks off, one in `hung` is silent."""
+    found = Boxes(paramiko.ECDSAKey.generate(), dict(facts))
+    listeners = {name: socket.create_server((LOOPBACK, 0)) for name in facts}
+    found.ports = {name: listener.getsockname()[1] for name, listener in listeners.items()}
     transports: list[paramiko.Transport] = []
 
-    def serve() -> None:
+    def serve(name: str, listener: socket.socket) -> None:
         while True:
             try:
                 client, _ = listener.accept()
             except OSError:
                 return
-            address = client.getsockname()[0]
-            if not address.startswith("127.") or found.name_of(address) in found.off:
+            if name in found.off:
                 client.close()
                 continue
             transport = paramiko.Transport(client)
             transports.append(transport)
             transport.add_server_key(found.key)
             with contextlib.suppress(paramiko.SSHException, EOFError):
-                transport.start_server(threading.Event(), _Server(found, found.name_of(address)))
+                transport.start_server(threading.Event(), _Server(found, name))
 
-    thread = threading.Thread(target=serve, daemon=True)
-    thread.start()
+    threads = [threading.Thread(target=serve, args=item, daemon=True) for item in listeners.items()]
+    for thread in threads:
+        thread.start()
     try:
         yield found
     finally:
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
-        thread.join(10)
+        for listener in listeners.values():
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+        for thread in threads:
+            thread.join(10)
         for transport in transports:
             transport.close()

@@ -6,8 +6,10 @@ import copy
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,29 @@ def test_a_box_that_hangs_stops_no_other(three: Boxes, tmp_path: Path, known: bo
     program = [sys.executable, "-c", f"import pyinfra_cli; {SOON}from gpufleet.cli import main; main()"]
     done = run(folder, "discover", "inventory/home.py", program=program)
     assert done.returncode == 1 and "no answer within 2 s" in line(done.stdout, "ampere-1"), done.stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    [[*PYINFRA, "-y", "inventory/home.py", "deploy.py"], [*GPUFLEET, "discover", "inventory/home.py"]],
+    ids=["deploy", "discover"],
+)
+def test_interrupted_in_the_first_look(three: Boxes, tmp_path: Path, command: list[str]) -> None:
+    folder = three.folder(tmp_path)
+    three.hung.add("ampere-1")
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    try:
+        while not three.looks.get("ampere-1"):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and "Traceback" not in output, output
+    assert "interrupted" in output
 
 
 # A box that is refused
