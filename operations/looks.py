@@ -102,9 +102,7 @@ def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[
     if not changed:  # else what was known stays, until `gpufleet discover` accepts what is there now
         known.keep(fleet.facts_folder, host.name, facts)
     box = fleet.boxes[host.name]
-    plan = plan_box(
-        box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed
-    )
+    plan = plan_box(box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed)
     outcome = session.of(host.name)
     outcome.plan, outcome.findings = plan, check(plan)
     for finding in outcome.findings:
