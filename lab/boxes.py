@@ -6,8 +6,11 @@ from pathlib import Path
 
 from lab import nspawn, nvml, rootfs, state
 from lab.errors import LabError
-from lab.paths import Settings
+from lab.paths import REPOSITORY, Settings
 from lab.processes import init_of
+
+# What deploys of inventory/lab.py have learnt of the boxes.
+FACTS = REPOSITORY / "inventory" / "facts" / "lab"
 
 
 def prepare(settings: Settings, box: state.Box, base: Path) -> None:
@@ -17,7 +20,13 @@ def prepare(settings: Settings, box: state.Box, base: Path) -> None:
         root = rootfs.root(settings, box.name)
         nvml.install(root, nvml.scenario(box.topology) if box.topology else None)
         topology_file(settings, box.name).write_text(box.topology or "")
+        forget(box.name)
         rootfs.personalize(settings, box.name)
+
+
+def forget(name: str) -> None:
+    """Drop what is known of an earlier box of this name: a deploy would refuse the new one as changed hardware."""
+    (FACTS / f"{name}.json").unlink(missing_ok=True)
 
 
 def start(settings: Settings, box: state.Box) -> bool:

@@ -29,6 +29,7 @@ def down(settings: Settings, say: Callable[[str], None], *, everything: bool = F
         rootfs.unmount(settings.boxes)
         for name in names:
             nspawn.clean(settings, name)
+            boxes.forget(name)
         network.down(settings)
         if mounts := mounts_under(settings.boxes):
             raise LabError(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import click
@@ -45,7 +46,7 @@ class Seen:
 
     @property
     def cause(self) -> str:
-        return self.unreachable or (self.failure.cause if self.failure else "")
+        return self.unreachable or (self.failure.cause if self.failure else "its driver does not show its GPUs")
 
 
 # Early looks of this run, by box, each until the run takes it over.
@@ -62,7 +63,8 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
     new = fleet.to_look_at(limit, exclude)
     gone = contact(fleet, fleet.concerned(limit, exclude), overrides, config)
     if reachable := [name for name in new if name not in gone]:
-        click.echo(f"gpufleet: a first look at {', '.join(reachable)}", err=True)
+        who = ", ".join(reachable) if len(reachable) <= 5 else f"{len(reachable)} boxes"
+        click.echo(f"gpufleet: a first look at {who}", err=True)
     found = look_at(fleet, new, overrides, config, gone)
     for name, seen in found.items():
         if seen.facts and known.telling(seen.facts):
@@ -86,12 +88,18 @@ def alone(fleet: Fleet, names: list[str]) -> dict[str, dict[str, Any] | BoxError
 
     Raises ConfigError when a host key is not trusted. Ctrl-C ends the program at once, with 130.
     """
-    signal.signal(signal.SIGINT, lambda number, frame: os._exit(INTERRUPTED))
+    signal.signal(signal.SIGINT, _interrupted)
     pyinfra.is_cli = True  # a key's password may be asked for
-    pyinfra.logger.setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
+    for name in ("pyinfra", "paramiko"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
     keep_failures_apart()
     found = look_at(fleet, names, {}, unreachable=contact(fleet, names, {}))
     return {name: _facts_or_error(name, fleet.addresses[name], found[name]) for name in names}
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    click.echo("gpufleet: interrupted; the facts stay as they were", err=True)
+    os._exit(INTERRUPTED)  # the looks that are under way would hold up any other end
 
 
 def _facts_or_error(name: str, address: Mapping[str, Any], seen: Seen) -> dict[str, Any] | BoxError:

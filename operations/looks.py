@@ -25,7 +25,7 @@ from gpufleet.fleet import Fleet
 from gpufleet.hardware import differences
 from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
-from gpufleet.rules import Finding, check
+from gpufleet.rules import check
 from gpufleet.settings import Settings
 from operations import discovery, remote
 from operations.session import Stop, session
@@ -98,12 +98,13 @@ def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
 
 def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[str, Any]) -> Decided:
     _whole(host.name, facts)
-    changed = _hardware_changed(fleet, host.name, facts)
-    if not changed:
+    changed = differences(fleet.facts[host.name], facts) if host.name in fleet.facts else []
+    if not changed:  # else what was known stays, until `gpufleet discover` accepts what is there now
         known.keep(fleet.facts_folder, host.name, facts)
-    plan = plan_box(fleet.boxes[host.name], facts, fleet.layers, fleet.stacks, fleet.models, overrides)
+    box = fleet.boxes[host.name]
+    plan = plan_box(box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed)
     outcome = session.of(host.name)
-    outcome.plan, outcome.findings = plan, [*changed, *check(plan)]
+    outcome.plan, outcome.findings = plan, check(plan)
     for finding in outcome.findings:
         color = {"error": "red", "warning": "yellow"}.get(finding.level)
         host.log_styled(f"{finding.level} {finding.code}: {finding.message}. Remedy: {finding.remedy}", fg=color)
@@ -127,22 +128,6 @@ def _refusal(decided: Mapping[str, Decided], refused: list[str]) -> Stop:
         'a box with rollout = {"on_refusal": "leave out"} is left out instead, and the others are deployed',
         REFUSED,
     )
-
-
-def _hardware_changed(fleet: Fleet, name: str, facts: Mapping[str, Any]) -> list[Finding]:
-    """The finding on a box that is not what it was when it was last looked at."""
-    found = differences(fleet.facts[name], facts) if name in fleet.facts else []
-    if not found:
-        return []
-    where = fleet.inventory.relative_to(fleet.root)
-    return [
-        Finding(
-            "hardware-changed",
-            "error",
-            f"its hardware is not what it was: {'; '.join(found)}",
-            f"if that is meant, gpufleet discover {where} --limit {name}; if not, look for the card or the bridge",
-        )
-    ]
 
 
 def _failed(host: Host, error: Exception) -> None:

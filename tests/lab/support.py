@@ -152,11 +152,13 @@ def started(folder: Path, options: Sequence[str] = (), **env: str) -> subprocess
     )
 
 
-def deploy_in_terminal(folder: Path, question: str, answer: str, seconds: float = 300) -> tuple[Done, int]:
+def deploy_in_terminal(
+    folder: Path, question: str, answer: str, seconds: float = 300, options: Sequence[str] = ("-y",)
+) -> tuple[Done, int]:
     """The same in a terminal of its own, the question answered each time it comes; and how often it came."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*PYINFRA, "-y", "inventory/home.py", "deploy.py"],
+        [*PYINFRA, *options, "inventory/home.py", "deploy.py"],
         cwd=folder,
         env=_environment(COLUMNS="200", TERM="xterm"),
         stdin=theirs,

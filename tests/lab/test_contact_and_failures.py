@@ -1,4 +1,4 @@
-"""First contact, logins, and what goes wrong on real boxes: one line with cause and remedy, and the others finish."""
+"""First contact, logins, and what goes wrong on real boxes: one line with cause and remedy; the others finish."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ pytestmark = pytest.mark.lab
 TRUST = "[y/N]"
 ASKS = "sudo password (for all boxes that ask):"
 GPU = "dual-3090-nv4"
+HELD = "not touched: the run was refused"
 TOOLKIT: dict[str, Any] = {"host": {"toolkit": "13-0"}}
 
 
@@ -243,8 +244,8 @@ def test_a_port_that_is_taken(lab: SmallLab, tmp_path: Path) -> None:
     finally:
         lab.sh("lab-2", "systemctl stop foreign")
     line = done.problem("lab-2")
-    assert done.code == 3 and done.state("lab-1") == "nothing to do", done.output
-    assert "port 8000 is taken by foreign.service" in line and "[port-taken]" in line
+    assert done.code == 3 and done.state("lab-1") == HELD, done.output
+    assert "port 8000 is taken by foreign.service" in line and "[GF604]" in line
     assert done.state("lab-2") == "refused"
     untouched(lab, "lab-2")
 
@@ -253,8 +254,16 @@ def test_missing_packages_where_apt_is_the_owners(lab: SmallLab, tmp_path: Path)
     host = {"toolkit": "none", "install_packages": False}
     done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": serving(lab, host=host)}))
     line = done.problem("lab-2")
-    assert done.code == 3 and done.state("lab-1") == "nothing to do", done.output
-    assert "g++" in line and "libnuma1" in line and "[packages-missing]" in line
+    assert done.code == 3 and done.state("lab-1") == HELD, done.output
+    assert "g++" in line and "libnuma1" in line and "[GF602]" in line
+    untouched(lab, "lab-2")
+
+
+def test_a_refused_box_that_is_left_out(lab: SmallLab, tmp_path: Path) -> None:
+    data = serving(lab, host={"toolkit": "none", "install_packages": False}, rollout={"on_refusal": "leave out"})
+    done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": data}))
+    assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
+    assert "[GF602]" in done.problem("lab-2") and done.state("lab-2") == "refused"
     untouched(lab, "lab-2")
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpufleet.errors import ConfigError
-from gpufleet.inventory import Fleet, load
-from tests.unit.fleets import gpu_facts, owner
+from gpufleet.fleet import Fleet
+from gpufleet.inventory import load
+from tests.unit.fleets import cpu_facts, gpu_facts, owner
 
 GOOD = ("turing-1", {"ssh_hostname": "192.0.2.1", "serve": ["qwen3-0.6b"], "stack": "vllm-0.27.1-cpu"})
 
@@ -124,3 +125,55 @@ def test_a_stack_without_its_lock_is_named(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"stacks/mine.yaml: .*gone.txt"):
         fleet(tmp_path, GOOD)
+
+
+def known_fleet(tmp_path: Path) -> Fleet:
+    """turing-1 and plain-1 were looked at, new-1 was not; `kitchen` is the owner's own."""
+    boxes = [
+        (name, {"ssh_hostname": f"192.0.2.{number}"}) for number, name in enumerate(("turing-1", "plain-1", "new-1"), 1)
+    ]
+    found = fleet(tmp_path, *boxes, text='kitchen = ["new-1", "plain-1"]\n')
+    found.facts = {"turing-1": gpu_facts(), "plain-1": cpu_facts()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("limit", "exclude", "meant", "to_look_at"),
+    [
+        ([], [], ["turing-1", "plain-1", "new-1"], ["new-1"]),
+        (["turing-1"], [], ["turing-1"], []),
+        (["sm75"], [], ["turing-1"], ["new-1"]),
+        (["kitchen"], [], ["plain-1", "new-1"], ["new-1"]),
+        (["kitchen"], ["cpu"], ["new-1"], ["new-1"]),
+        (["*-1"], ["new-1"], ["turing-1", "plain-1"], []),
+        (["home", "fleet"], ["turing-*"], ["plain-1", "new-1"], ["new-1"]),
+    ],
+)
+def test_whom_a_run_is_for_and_whom_it_has_to_look_at(
+    tmp_path: Path, limit: list[str], exclude: list[str], meant: list[str], to_look_at: list[str]
+) -> None:
+    found = known_fleet(tmp_path)
+    assert found.select(limit, exclude) == meant
+    assert found.to_look_at(limit, exclude) == to_look_at
+    assert set(found.concerned(limit, exclude)) == {*meant, *to_look_at}
+
+
+def test_a_trait_nobody_is_known_to_have(tmp_path: Path) -> None:
+    found = known_fleet(tmp_path)
+    assert found.concerned(["sm70"], []) == ["new-1"]
+    with pytest.raises(ConfigError, match="--limit 'sm70' names no box and no group"):
+        found.select(["sm70"], [])
+
+
+@pytest.mark.parametrize(
+    ("limit", "exclude", "says"),
+    [
+        (["turing-l"], [], "--limit 'turing-l' names no box .*did you mean 'turing-1'"),
+        (["sm75", "kichen"], [], "--limit 'kichen' names no box .*did you mean 'kitchen'"),
+        (["sm75"], ["nowhere"], "--exclude 'nowhere' names no box"),
+        (["plain-1"], ["kitchen"], "leave no box"),
+    ],
+)
+def test_wrong_words_are_said_before_any_look(tmp_path: Path, limit: list[str], exclude: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        known_fleet(tmp_path).to_look_at(limit, exclude)

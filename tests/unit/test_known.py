@@ -1,0 +1,121 @@
+"""The cache of facts: what is kept, when it is written, what counts as absent."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hostkit.probe
+from gpufleet import known
+from gpufleet.errors import ConfigError
+from tests.unit.fleets import cpu_facts, gpu_facts, plan
+
+
+def busy(**more: Any) -> dict[str, Any]:
+    """A box on which a lot goes on."""
+    facts = gpu_facts(at="2026-01-01T00:00:00Z", ports={"8000": {"pid": 12}}, **more)
+    facts["gpus"][0].update(memory_used_mib=20000, processes=[{"pid": 12, "memory_mib": 20000}])
+    facts["memory"] = {"total_mib": 65536, "available_mib": 1000, "swap_mib": 0}
+    facts["instances"] = {"tiny": {"port": 8003, "current": "x", "service": {"pid": 12, "since": "now"}}}
+    facts["errors"] = [{"source": "toolkits", "message": "not readable"}]
+    return facts
+
+
+def test_the_schema_is_the_probes() -> None:
+    assert known.SCHEMA == hostkit.probe.SCHEMA == cpu_facts()["schema"]
+
+
+def test_only_what_a_box_is_and_has_is_kept(tmp_path: Path) -> None:
+    assert known.keep(tmp_path / "facts", "a", busy())
+    text = (tmp_path / "facts" / "a.json").read_text()
+    kept = json.loads(text)
+    assert "ports" not in kept and "errors" not in kept and kept["instances"] == {"tiny": {"port": 8003}}
+    assert kept["memory"] == {"total_mib": 65536, "swap_mib": 0}
+    assert "memory_used_mib" not in kept["gpus"][0] and kept["gpus"][0]["memory_mib"] == 22528
+    assert text == json.dumps(kept, indent=1, sort_keys=True) + "\n"
+    assert [path.name for path in (tmp_path / "facts").iterdir()] == ["a.json"]
+
+
+def test_what_is_not_kept_is_read_as_nothing_and_makes_the_same_plan(tmp_path: Path) -> None:
+    facts = busy()
+    known.keep(tmp_path, "a", facts)
+    found = known.read(tmp_path / "a.json")
+    assert found is not None and set(found) == set(facts)
+    assert found["gpus"][0]["processes"] == [] and found["ports"] == {}
+    (now,), (then,) = (plan(each).instances for each in (facts, found))
+    assert (now.args, now.env, now.gpus, now.port) == (then.args, then.env, then.gpus, 8003)
+
+
+def test_a_file_is_written_again_only_for_something_new(tmp_path: Path) -> None:
+    known.keep(tmp_path, "a", busy())
+    before = (tmp_path / "a.json").read_bytes()
+    later = {**gpu_facts(), **busy(), "at": "2027-01-01T00:00:00Z", "ports": {}}
+    later["disks"] = {"/opt/gpufleet": {"free_mib": 104_999, "total_mib": 200_000}}
+    assert not known.keep(tmp_path, "a", later)
+    assert (tmp_path / "a.json").read_bytes() == before
+    later["disks"] = {"/opt/gpufleet": {"free_mib": 52_345, "total_mib": 200_000}}
+    assert known.keep(tmp_path, "a", later)
+    found = known.read(tmp_path / "a.json")
+    assert found is not None and found["at"] == "2027-01-01T00:00:00Z"
+    assert found["disks"]["/opt/gpufleet"]["free_mib"] == 52_000
+
+
+@pytest.mark.parametrize(("free", "kept"), [(0, 0), (7, 7), (99, 99), (104_999, 100_000), (1_999_999, 1_900_000)])
+def test_free_space_is_rounded_down(free: int, kept: int) -> None:
+    assert known.rounded(free) == kept
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"schema": 1, "gp',
+        "[]",
+        "null",
+        "[" * 100_000,
+        json.dumps({**gpu_facts(), "schema": 0}),
+        json.dumps({**gpu_facts(), "gpus": [{"index": 0}]}),
+        json.dumps({**gpu_facts(), "gpus": [None]}),
+        json.dumps({**gpu_facts(), "links": [1]}),
+        json.dumps({**gpu_facts(), "memory": 3}),
+    ],
+)
+def test_damaged_or_of_another_schema_counts_as_absent(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert known.read(tmp_path / "a.json") is None
+    assert known.keep(tmp_path, "a", gpu_facts())
+    assert known.read(tmp_path / "a.json") is not None
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"gpus": [], "errors": [{"source": "nvml", "message": "x"}]},
+        {"gpus": []},  # a driver that shows nothing
+        {"gpus": [], "driver": None, "errors": [{"source": "driver", "message": "x"}]},
+        {"gpus": [{"index": 0, "uuid": None, "compute_capability": None}]},
+    ],
+)
+def test_a_look_that_did_not_tell_what_the_box_is_is_not_kept(tmp_path: Path, more: dict[str, Any]) -> None:
+    assert not known.keep(tmp_path, "a", {**gpu_facts(), **more})
+    assert not (tmp_path / "a.json").exists()
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "facts").write_text("a file")
+    with pytest.raises(ConfigError, match="facts cannot be kept"):
+        known.keep(tmp_path / "facts", "a", cpu_facts())
+
+
+def test_news_are_hardware_first_then_the_rest(tmp_path: Path) -> None:
+    new = busy(packages={"g++": "12"})
+    new["links"] = {"0-1": "NV1"}
+    new["driver"] = {**new["driver"], "version": "590.1"}
+    assert known.news(busy(), new) == [
+        "0-1: NV2 before, NV1 now",
+        "driver.version: 580.159.03 before, 590.1 now",
+        "packages.g++: none before, 12 now",
+    ]
+    assert known.news(busy(), busy()) == []
