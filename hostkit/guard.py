@@ -57,9 +57,13 @@ class _Child:
 
 def collect(sources: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
     """({source: what it read}, [{"source", "message"} of those that failed]); one may be in both, with a part."""
-    children = [_Child(source) for source in sources]
+    answers, errors, children = {}, [], []
+    for source in sources:
+        try:
+            children.append(_Child(source))
+        except OSError as error:  # no more processes, or no more memory
+            errors.append({"source": source.name, "message": f"{type(error).__name__}: {error}"})
     late = _listen(children)
-    answers, errors = {}, []
     for child in children:
         told = _lines(child.written)
         if "read" in told or "known" in told:

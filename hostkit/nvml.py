@@ -5,6 +5,7 @@ What matters most is asked first and told at once, so that a call that hangs cos
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any, Callable
 
 from hostkit import driver, nvlink
@@ -12,7 +13,7 @@ from hostkit.guard import Tell
 from hostkit.roots import Roots
 
 MIB = 1024 * 1024
-NOT_SUPPORTED, FUNCTION_NOT_FOUND = 3, 13
+NOT_SUPPORTED, LIBRARY_NOT_FOUND, FUNCTION_NOT_FOUND = 3, 12, 13
 
 
 class Asker:
@@ -48,14 +49,19 @@ class Asker:
 
 
 def read(roots: Roots, tell: Tell) -> dict[str, Any]:
-    """Empty where no driver's library is; raises what nvmlInit raises."""
+    """Empty where no driver's library is; raises what nvmlInit raises, or OSError when the library cannot be loaded."""
     if not driver.library_path(roots):
         return {}
     tell.doing("loading the library")
     import pynvml  # only here: it is most of the probe's time, and a box without a card needs none of it
 
     tell.doing("nvmlInit")
-    pynvml.nvmlInit()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if error.value == LIBRARY_NOT_FOUND:
+            ctypes.CDLL(driver.LIBRARY)  # it is there: raises what the loader has against it
+        raise
     return describe(pynvml, roots, tell)
 
 

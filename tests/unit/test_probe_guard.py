@@ -95,6 +95,22 @@ def test_the_last_word_replaces_what_was_told_before() -> None:
     assert collect([Source("one", read, 5)]) == ({"one": {"value": "last"}}, [])
 
 
+def test_a_box_with_no_process_left_for_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork, left = os.fork, [1]
+
+    def scarce() -> int:
+        if not left:
+            raise BlockingIOError(11, "Resource temporarily unavailable")
+        left.pop()
+        return fork()
+
+    monkeypatch.setattr(os, "fork", scarce)
+    answers, errors = collect([Source("first", lambda _: {"value": 1}, 5), Source("second", lambda _: {}, 5)])
+    assert answers == {"first": {"value": 1}}
+    message = "BlockingIOError: [Errno 11] Resource temporarily unavailable"
+    assert errors == [{"source": "second", "message": message}]
+
+
 def test_programs_of_a_hanging_source_end_with_it(tmp_path: Path) -> None:
     note = tmp_path / "pid"
 
