@@ -82,9 +82,9 @@ def collect(sources: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict
 
 
 def _lines(written: bytes | bytearray) -> dict[str, Any]:
-    """The last of each kind; a line that was cut off is none."""
+    """The last word, and what was known before it; a line that was cut off is none."""
     told: dict[str, Any] = {}
-    for line in bytes(written).split(b"\n")[:-1]:
+    for line in bytes(written).split(b"\n")[:-1][-2:]:
         told.update(json.loads(line.decode()))
     return told
 
