@@ -13,7 +13,7 @@ from gpufleet.errors import ConfigError
 from gpufleet.hardware import differences
 from gpufleet.traits import traits_of
 
-SCHEMA = 1  # of the facts, as hostkit.probe writes them
+SCHEMA = 2  # of the facts, as hostkit.probe writes them
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
 PASSING: dict[str, Any] = {"ports": {}, "errors": []}
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}

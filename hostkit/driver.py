@@ -1,4 +1,4 @@
-"""Whether there is an NVIDIA driver at all, from files alone: answers also where NVML hangs or refuses."""
+"""Whether there is an NVIDIA driver at all, from files and modinfo: answers also where NVML hangs or refuses."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import re
 from typing import Any
 
+from hostkit.guard import Tell
 from hostkit.roots import Roots
 
 LIBRARY = "libnvidia-ml.so.1"
@@ -20,12 +21,47 @@ _DIRECTORIES = [
 ]
 
 
-def read(roots: Roots) -> dict[str, Any]:
+def read(roots: Roots, tell: Tell) -> dict[str, Any]:
+    """{"driver", "nouveau"}; `module` is the loaded one, `module_on_disk` the one the next boot loads."""
     library = library_path(roots)
     module = (roots.text_or_none("/sys/module/nvidia/version") or "").strip() or None
+    nouveau = os.path.exists(roots.path("/sys/module/nouveau"))
     if not library and not module:
-        return {"driver": None}
-    return {"driver": {"version": _version(library) or module or "unknown", "cuda": None, "module": module}}
+        return {"driver": None, "nouveau": nouveau}
+    known = {
+        "version": _version(library) or module or "unknown",
+        "cuda": None,
+        "module": module,
+        "flavour": _loaded_flavour(roots),
+        "module_on_disk": None,
+    }
+    tell.known({"driver": known, "nouveau": nouveau})
+    tell.doing("modinfo")
+    on_disk = _modinfo(roots)
+    if known["flavour"] is None:
+        known["flavour"] = _FLAVOURS.get(on_disk.get("license", ""))
+    known["module_on_disk"] = on_disk.get("version")
+    return {"driver": known, "nouveau": nouveau}
+
+
+# by the licence that the module declares
+_FLAVOURS = {"NVIDIA": "closed", "Dual MIT/GPL": "open"}
+
+
+def _loaded_flavour(roots: Roots) -> str | None:
+    text = roots.text_or_none("/proc/driver/nvidia/version")
+    if not text or "NVRM version" not in text:
+        return None
+    return "open" if "Open Kernel Module" in text else "closed"
+
+
+def _modinfo(roots: Roots) -> dict[str, str]:
+    """Of the running kernel's module; empty when there is none, or no modinfo: a container has neither."""
+    try:
+        printed = roots.output("modinfo", "nvidia") or ""
+    except OSError:
+        return {}
+    return dict(re.findall(r"^(version|license):[ \t]*(.*?)[ \t]*$", printed, re.MULTILINE))
 
 
 def library_path(roots: Roots) -> str | None:

@@ -1,4 +1,4 @@
-"""Processor, memory and room on disk."""
+"""Processor and memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from hostkit.roots import Roots
 
 MIB = 1024 * 1024
-KEPT_ON_DISK = "/opt/gpufleet"
 # what CPU kernels of the engines are chosen by
 _FLAGS = {
     "sse4_2",
@@ -34,20 +33,12 @@ _FLAGS = {
     "i8mm",
     "sve",
 }
+_CORES = "/sys/devices/system/cpu"
+_NODES = "/sys/devices/system/node"
 
 
 def read(roots: Roots) -> dict[str, Any]:
-    return {"cpu": _cpu(roots), "memory": _memory(roots), "shm_mib": _shm_mib(roots)}
-
-
-def read_disks(roots: Roots) -> dict[str, Any]:
-    """Apart from the rest: a network file system that is gone hangs whoever asks for its size."""
-    path = roots.path(KEPT_ON_DISK)
-    while not os.path.exists(path):
-        path = os.path.dirname(path)
-    disk = os.statvfs(path)
-    sizes = {"free_mib": disk.f_bavail * disk.f_frsize // MIB, "total_mib": disk.f_blocks * disk.f_frsize // MIB}
-    return {"disks": {KEPT_ON_DISK: sizes}}
+    return {"cpu": _cpu(roots), "memory": _memory(roots), **_shm(roots)}
 
 
 def _cpu(roots: Roots) -> dict[str, Any]:
@@ -63,7 +54,16 @@ def _cpu(roots: Roots) -> dict[str, Any]:
         "cores": len(cores),
         "threads": len(processors),
         "flags": sorted(_FLAGS.intersection(flags)),
+        "numa_nodes": max(1, sum(bool(re.fullmatch(r"node\d+", name)) for name in roots.names(_NODES))),
+        "governor": _governor(roots),
     }
+
+
+def _governor(roots: Roots) -> str | None:
+    """None in most virtual machines; several when the cores differ."""
+    cores = [name for name in roots.names(_CORES) if re.fullmatch(r"cpu\d+", name)]
+    texts = (roots.text_or_none(f"{_CORES}/{core}/cpufreq/scaling_governor") or "" for core in cores)
+    return ", ".join(sorted({text.strip() for text in texts if text.strip()})) or None
 
 
 def _memory(roots: Roots) -> dict[str, int]:
@@ -76,9 +76,10 @@ def _memory(roots: Roots) -> dict[str, int]:
     }
 
 
-def _shm_mib(roots: Roots) -> int:
+def _shm(roots: Roots) -> dict[str, int]:
+    """Size and room of /dev/shm; 0 when there is none."""
     try:
         shm = os.statvfs(roots.path("/dev/shm"))
     except FileNotFoundError:
-        return 0
-    return shm.f_blocks * shm.f_frsize // MIB
+        return {"shm_mib": 0, "shm_free_mib": 0}
+    return {"shm_mib": shm.f_blocks * shm.f_frsize // MIB, "shm_free_mib": shm.f_bavail * shm.f_frsize // MIB}

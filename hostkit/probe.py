@@ -5,65 +5,130 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from hostkit import driver, hardware, listeners, nvml, packages, releases, services, system, toolkits
+from hostkit import (
+    boot,
+    clock,
+    compilers,
+    disks,
+    driver,
+    hardware,
+    iommu,
+    kernel_log,
+    listeners,
+    nvml,
+    origins,
+    packages,
+    releases,
+    resolver,
+    services,
+    system,
+    toolkits,
+    upgrades,
+)
 from hostkit.guard import Source, collect
 from hostkit.roots import Roots
 
-SCHEMA = 1
+SCHEMA = 2
 SECONDS = 5.0
 # without persistence mode the driver wakes each card at the first call, a second or two for each
 NVML_SECONDS = 20.0
+# a name that takes longer does not resolve in any way that helps
+RESOLVER_SECONDS = 2.0
 
 
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
     """spec: {"packages": [names]}; a source that failed leaves what `_nothing` has, and is named in `errors`."""
     root = roots or Roots()
-    answers, errors = collect(
-        [
-            Source("nvml", lambda: nvml.read(root), nvml_seconds),
-            Source("services", lambda: services.read(releases.instance_names(root)), SECONDS),
-            Source("listeners", lambda: listeners.read(root), SECONDS),
-            Source("packages", lambda: packages.read(root, spec.get("packages", [])), SECONDS),
-            Source("driver", lambda: driver.read(root), SECONDS),
-            Source("system", lambda: system.read(root), SECONDS),
-            Source("hardware", lambda: hardware.read(root), SECONDS),
-            Source("disks", lambda: hardware.read_disks(root), SECONDS),
-            Source("toolkits", lambda: toolkits.read(root), SECONDS),
-            Source("stores", lambda: releases.read_stores(root), SECONDS),
-            Source("instances", lambda: releases.read_instances(root), SECONDS),
-        ]
-    )
+    answers, errors = collect(_sources(root, spec, nvml_seconds))
+    errors += [
+        {"source": name, "message": message} for name, answer in answers.items() for message in answer.pop("errors", [])
+    ]
     facts = _nothing()
     states = answers.pop("services", {}).get("services", {})
+    of_packages = answers.pop("origins", {}).get("origins", {})
     of_cards = answers.pop("nvml", {})
-    errors += [{"source": "nvml", "message": message} for message in of_cards.pop("errors", [])]
     for answer in answers.values():
         facts.update(answer)
-    facts.update(of_cards)  # after what the files say of the driver
+    facts["driver"] = _driver(facts["driver"], of_cards.pop("driver", None))
+    facts.update(of_cards)
+    for name, package in facts["nvidia_packages"].items():
+        package.update(of_packages.get(name, {}))
     for name, instance in facts["instances"].items():
         instance["service"] = states.get(name, services.UNKNOWN)
     facts["errors"] = errors
     return {"facts": facts}
 
 
+def _sources(root: Roots, spec: dict[str, Any], nvml_seconds: float) -> list[Source]:
+    """The slowest first, so that they run while the others are started."""
+    return [
+        Source("nvml", lambda tell: nvml.read(root, tell), nvml_seconds),
+        Source("origins", lambda _: origins.read(root), SECONDS),
+        Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS),
+        Source("services", lambda _: services.read(releases.instance_names(root)), SECONDS),
+        Source("listeners", lambda _: listeners.read(root), SECONDS),
+        Source("resolver", lambda tell: resolver.read(root, tell), RESOLVER_SECONDS),
+        Source("packages", lambda _: packages.read(root, spec.get("packages", [])), SECONDS),
+        Source("upgrades", lambda _: upgrades.read(root), SECONDS),
+        Source("compilers", lambda tell: compilers.read(root, tell), SECONDS),
+        Source("driver", lambda tell: driver.read(root, tell), SECONDS),
+        Source("system", lambda _: system.read(root), SECONDS),
+        Source("hardware", lambda _: hardware.read(root), SECONDS),
+        Source("iommu", lambda _: iommu.read(root), SECONDS),
+        Source("boot", lambda _: boot.read(root), SECONDS),
+        Source("clock", lambda _: clock.read(root), SECONDS),
+        Source("disks", lambda tell: disks.read(root, tell), SECONDS),
+        Source("toolkits", lambda _: toolkits.read(root), SECONDS),
+        Source("stores", lambda _: releases.read_stores(root), SECONDS),
+        Source("instances", lambda _: releases.read_instances(root), SECONDS),
+    ]
+
+
+def _driver(from_files: dict[str, Any] | None, of_cards: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What the running library says of itself comes before what its file is called."""
+    if of_cards is None:
+        return from_files
+    known = from_files or {"version": "unknown", "cuda": None, "module": None, "flavour": None, "module_on_disk": None}
+    return {**known, **{key: value for key, value in of_cards.items() if value is not None}}
+
+
 def _nothing() -> dict[str, Any]:
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return {
         "schema": SCHEMA,
-        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "at": now,
         "hostname": "",
+        "hostname_resolves": False,
         "machine_id": None,
         "os": {},
         "python": {},
         "cpu": {},
         "memory": {},
+        "overcommit_memory": None,
         "disks": {},
         "shm_mib": 0,
+        "shm_free_mib": 0,
         "virtualization": None,
+        "secure_boot": None,
+        "clock": {"synchronized": None, "now": now},
+        "iommu": {"enabled": False, "passthrough": None, "acs": None},
         "driver": None,
+        "nouveau": False,
         "gpus": [],
         "links": {},
+        "ancestors": {},
         "p2p_read": {},
+        "p2p_write": {},
+        "xid": [],
+        "kernel_log": False,
         "packages": {},
+        "holds": [],
+        "nvidia_packages": {},
+        "nvidia_installer": False,
+        "cuda_compat": [],
+        "unattended_upgrades": {"enabled": False, "blacklist": []},
+        "display_manager": None,
+        "compilers": dict.fromkeys(compilers.NAMES),
         "toolkits": {},
         "ports": {},
         "instances": {},

@@ -26,6 +26,8 @@ HEADER_SHA256 = "082871368275cf6620fc900f55d8eaf2563b263a38a00a5168e9650bce963ba
 _SOURCES = Path(__file__).parent / "nvml"
 _TOPOLOGIES = Path(__file__).parent / "topologies"
 _FLAGS = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-Wl,-soname,{LIBRARY}"]
+# what a card of a scenario may have beside its identity, as the library's text calls it
+_SETTINGS = ("gen", "gen_max", "width", "width_max", "limit_w", "persistence", "ecc", "mig", "display")
 _ANCESTORS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 _P2P = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "NS": 5}
 # by driver branch, newest first: the CUDA version that a driver of that branch or above reports
@@ -65,8 +67,10 @@ def p2p_read(scenario: dict[str, Any], pair: str) -> str:
 def conf(scenario: dict[str, Any]) -> str:
     """The text the library reads (lab/nvml/scenario.c).
 
-    Beside the topology contract a scenario may have `nvswitch` (all NVLinks end at a switch) and `faults`
-    ({NVML function: error code, or "hang"}).
+    Beside the topology contract a scenario may have `nvswitch` (all NVLinks end at a switch), `faults`
+    ({NVML function: error code, or "hang"}), `p2p_write` and `ancestors` ({pair: word}); and each of its cards `gen`,
+    `gen_max`, `width`, `width_max` (PCIe), `limit_w`, `persistence`, `ecc`, `mig` and `display` (0 or 1; -1 for an
+    `ecc` or `mig` that the card does not have).
     """
     return "".join(f"{line}\n" for line in _lines(scenario))
 
@@ -84,11 +88,16 @@ def _lines(scenario: dict[str, Any]) -> Iterator[str]:
             f"gpu {index} {major} {minor} {gpu['memory_mib']} {gpu['bus_id']} {gpu_uuid(scenario, index)}"
             f" {links} {watts} {gpu['name']}"
         )
+        for key in _SETTINGS:
+            if key in gpu:
+                yield f"set {index} {key} {int(gpu[key])}"
     for pair, link in scenario["links"].items():
         one, other = pair.split("-")
-        # what NVLinked cards share on the bus is not in the scenario
-        ancestor = _ANCESTORS.get(link, _ANCESTORS["NODE"])
-        yield f"pair {one} {other} {ancestor} {_P2P[p2p_read(scenario, pair)]}"
+        # the contract does not say what NVLinked cards share on the bus
+        ancestor = _ANCESTORS[scenario.get("ancestors", {}).get(pair, "NODE" if link.startswith("NV") else link)]
+        read = p2p_read(scenario, pair)
+        write = scenario.get("p2p_write", {}).get(pair, read)
+        yield f"pair {one} {other} {ancestor} {_P2P[read]} {_P2P[write]}"
     for index, ends in peers.items():
         for link_index, peer in enumerate(ends):
             yield f"link {index} {link_index} {peer}"

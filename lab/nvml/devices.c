@@ -92,7 +92,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
     ENTER_DEVICE(device);
     if (memory->version != nvmlMemory_v2)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    processes(device, NULL, 0, &used_mib);
+    processes(device, 'C', NULL, 0, &used_mib);
     memory->total = device->memory_mib * MIB;
     memory->reserved = RESERVED_MIB * MIB;
     memory->used = used_mib * MIB;
@@ -105,7 +105,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     unsigned long long used_mib;
 
     ENTER_DEVICE(device);
-    processes(device, NULL, 0, &used_mib);
+    processes(device, 'C', NULL, 0, &used_mib);
     memory->total = device->memory_mib * MIB;
     /* The first version counts what the driver reserves as used. */
     memory->used = (used_mib + RESERVED_MIB) * MIB;
@@ -113,16 +113,43 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
+static nvmlReturn_t list_processes(nvmlDevice_t device, char kind, unsigned int *count, nvmlProcessInfo_t *infos)
 {
     unsigned long long total_mib;
-    unsigned found, room = infos ? *count : 0;
+    unsigned room = infos ? *count : 0;
 
-    ENTER_DEVICE(device);
-    found = processes(device, infos, room, &total_mib);
-    *count = found;
-    return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+    *count = processes(device, kind, infos, room, &total_mib);
+    return *count > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+    ENTER_DEVICE(device);
+    return list_processes(device, 'C', count, infos);
+}
+
+nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *infos)
+{
+    ENTER_DEVICE(device);
+    return list_processes(device, 'G', count, infos);
+}
+
+/* Calls that answer one number of the card. */
+#define NUMBER(function, value) \
+    nvmlReturn_t function(nvmlDevice_t device, unsigned int *number) \
+    { \
+        ENTER_DEVICE(device); \
+        *number = (value); \
+        return NVML_SUCCESS; \
+    }
+
+NUMBER(nvmlDeviceGetCurrPcieLinkGeneration, device->gen)
+NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, device->gen_max)
+NUMBER(nvmlDeviceGetCurrPcieLinkWidth, device->width)
+NUMBER(nvmlDeviceGetMaxPcieLinkWidth, device->width_max)
+NUMBER(nvmlDeviceGetPowerManagementLimit, device->limit_watts * 1000)
+NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, device->watts * 1000)
+NUMBER(nvmlDeviceGetEnforcedPowerLimit, device->limit_watts * 1000)
 
 nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *utilization)
 {
@@ -140,27 +167,6 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    ENTER_DEVICE(device);
-    *milliwatts = device->watts * 1000;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    ENTER_DEVICE(device);
-    *milliwatts = device->watts * 1000;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    ENTER_DEVICE(device);
-    *milliwatts = device->watts * 1000;
-    return NVML_SUCCESS;
-}
-
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, unsigned int *least, unsigned int *most)
 {
     ENTER_DEVICE(device);
@@ -172,31 +178,32 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device, u
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
     ENTER_DEVICE(device);
-    *mode = NVML_FEATURE_ENABLED;
+    *mode = device->persistence ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
 {
     ENTER_DEVICE(device);
-    if (is_geforce(device))
+    if (device->ecc < 0)
         return NVML_ERROR_NOT_SUPPORTED;
-    *current = *pending = NVML_FEATURE_ENABLED;
+    *current = *pending = device->ecc ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
-    (void)current;
-    (void)pending;
     ENTER_DEVICE(device);
-    return NVML_ERROR_NOT_SUPPORTED;
+    if (device->mig < 0)
+        return NVML_ERROR_NOT_SUPPORTED;
+    *current = *pending = device->mig;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetDisplayActive(nvmlDevice_t device, nvmlEnableState_t *active)
 {
     ENTER_DEVICE(device);
-    *active = NVML_FEATURE_DISABLED;
+    *active = device->display ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
 }
 

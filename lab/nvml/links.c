@@ -1,6 +1,24 @@
 /* The calls about two cards: NVLink, what they share on the bus, and peer-to-peer. */
 #include "scenario.h"
 
+/* By architecture: the NVLink version and the speed of one link in one direction. */
+struct generation { int major, minor; unsigned version, mbps; };
+static const struct generation GENERATIONS[] = {
+    {10, 0, NVML_NVLINK_VERSION_5_0, 50000}, {9, 0, NVML_NVLINK_VERSION_4_0, 26562},
+    {8, 6, NVML_NVLINK_VERSION_3_1, 14062},  {8, 0, NVML_NVLINK_VERSION_3_0, 25000},
+    {7, 5, NVML_NVLINK_VERSION_2_2, 25781},  {7, 0, NVML_NVLINK_VERSION_2_0, 25781},
+    {0, 0, NVML_NVLINK_VERSION_1_0, 20000},
+};
+
+static const struct generation *generation(nvmlDevice_t device)
+{
+    const struct generation *each = GENERATIONS;
+
+    while (device->major < each->major || (device->major == each->major && device->minor < each->minor))
+        each++;
+    return each;
+}
+
 nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t other, nvmlGpuTopologyLevel_t *level)
 {
     ENTER_DEVICE(one);
@@ -16,7 +34,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other, nvmlGp
     ENTER_DEVICE(other);
     if ((unsigned)caps >= NVML_P2P_CAPS_INDEX_UNKNOWN || one == other)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *status = (nvmlGpuP2PStatus_t)lab.p2p[one->index][other->index];
+    *status = (nvmlGpuP2PStatus_t)(caps == NVML_P2P_CAPS_INDEX_WRITE ? lab.p2p_write : lab.p2p_read)[one->index][other->index];
     return NVML_SUCCESS;
 }
 
@@ -30,7 +48,21 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nv
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link, unsigned int *version)
 {
     ENTER_LINK(device, link);
-    *version = device->major < 8 ? 2 : device->major == 8 ? 3 : 4;
+    *version = generation(device)->version;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
+{
+    int i;
+
+    ENTER_DEVICE(device);
+    for (i = 0; i < count; i++) {
+        int known = values[i].fieldId == NVML_FI_DEV_NVLINK_GET_SPEED && values[i].scopeId < device->links;
+        values[i].nvmlReturn = known ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+        values[i].valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+        values[i].value.uiVal = known && device->peer[values[i].scopeId] != NO_LINK ? generation(device)->mbps : 0;
+    }
     return NVML_SUCCESS;
 }
 

@@ -10,7 +10,8 @@
 
 struct nvmlDevice_st {
     unsigned index, memory_mib, links, watts;
-    int major, minor;
+    unsigned gen, gen_max, width, width_max, limit_watts;
+    int major, minor, persistence, ecc, mig, display; /* ecc, mig: -1 is not supported */
     char bus_id[NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE], uuid[64], name[NVML_DEVICE_NAME_V2_BUFFER_SIZE];
     int peer[LINKS];
 };
@@ -18,7 +19,7 @@ struct nvmlDevice_st {
 struct scenario {
     struct nvmlDevice_st gpus[GPUS];
     unsigned gpu_count;
-    int ancestors[GPUS][GPUS], p2p[GPUS][GPUS];
+    int ancestors[GPUS][GPUS], p2p_read[GPUS][GPUS], p2p_write[GPUS][GPUS];
     char driver[NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE];
     int cuda, initialized;
 };
@@ -32,8 +33,9 @@ nvmlReturn_t load(void);
 /* What the scenario makes this function answer instead; a hang never returns. */
 nvmlReturn_t fault(const char *function);
 
-/* Reads the file of processes: fills `into` with the card's as far as there is room; returns how many there are. */
-unsigned processes(nvmlDevice_t device, nvmlProcessInfo_t *into, unsigned room, unsigned long long *total_mib);
+/* Reads the file of processes: fills `into` with the card's of a kind, as far as there is room; returns how many there
+   are. `total_mib` is of all kinds. */
+unsigned processes(nvmlDevice_t device, char kind, nvmlProcessInfo_t *into, unsigned room, unsigned long long *total_mib);
 
 /* Copies a text into the caller's buffer, as NVML does. */
 nvmlReturn_t put(char *to, unsigned length, const char *text);

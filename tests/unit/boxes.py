@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from hostkit import files, gate, listeners, model, release, runtime, state, systemd
 from hostkit.errors import Failure
+from hostkit.guard import Tell
 
 
 class FakeBox:
@@ -64,3 +66,24 @@ class FakeBox:
             (self.root / name).mkdir(parents=True, exist_ok=True)
             (self.root / name / files.COMPLETE).write_text("{}")
         return {"runtime": str(self.root / "runtimes/engine-1"), "model": str(self.root / "models/tiny/r1")}
+
+
+class Told(Tell):
+    """For a source read outside of a child: takes down what it tells before it has read all, and each step."""
+
+    def __init__(self, known: list[dict[str, Any]] | None = None) -> None:
+        self._known = [] if known is None else known
+        self.steps: list[str] = []
+
+    def known(self, facts: dict[str, Any]) -> None:
+        self._known.append(copy.deepcopy(facts))
+
+    def doing(self, what: str) -> None:
+        self.steps.append(what)
+
+
+def put(box: Path, path: str, text: str) -> None:
+    """A file of a box that is made of a few files."""
+    target = box / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)

@@ -15,21 +15,70 @@ from gpufleet.stacks import Stack
 SHA = "0" * 64
 
 _FACTS: dict[str, Any] = {
-    "schema": 1,
+    "schema": 2,
+    "at": "2026-11-29T17:40:00Z",
     "hostname": "box",
-    "os": {"id": "debian", "version_id": "12", "codename": "bookworm", "arch": "x86_64", "glibc": "2.36"},
+    "hostname_resolves": True,
+    "machine_id": None,
+    "os": {
+        "id": "debian",
+        "version_id": "12",
+        "codename": "bookworm",
+        "arch": "x86_64",
+        "kernel": "6.1.0-41-amd64",
+        "glibc": "2.36",
+    },
     "python": {"version": "3.11.2", "executable": "/usr/bin/python3", "headers": True},
-    "disks": {"/opt/gpufleet": {"free_mib": 100_000, "total_mib": 200_000}},
+    "cpu": {"model": "a processor", "cores": 8, "threads": 16, "flags": ["avx2"], "numa_nodes": 1, "governor": None},
+    "memory": {"total_mib": 64_000, "available_mib": 60_000, "swap_mib": 0},
+    "overcommit_memory": 0,
+    "disks": {
+        path: {"free_mib": 100_000, "total_mib": 200_000, "filesystem": "ext4"}
+        for path in ("/opt/gpufleet", "/", "/var")
+    },
+    "shm_mib": 32_000,
+    "shm_free_mib": 32_000,
+    "virtualization": None,
+    "secure_boot": None,
+    "clock": {"synchronized": True, "now": "2026-11-29T17:40:00Z"},
+    "iommu": {"enabled": False, "passthrough": None, "acs": []},
     "driver": None,
+    "nouveau": False,
     "gpus": [],
     "links": {},
+    "ancestors": {},
+    "p2p_read": {},
+    "p2p_write": {},
+    "xid": [],
+    "kernel_log": True,
     "packages": {},
+    "holds": [],
+    "nvidia_packages": {},
+    "nvidia_installer": False,
+    "cuda_compat": [],
+    "unattended_upgrades": {"enabled": False, "blacklist": []},
+    "display_manager": None,
+    "compilers": {"gcc": "12.2.0", "g++": "12.2.0"},
     "toolkits": {},
     "ports": {},
     "instances": {},
     "runtimes": {},
     "models": {},
+    "user": {"exists": False},
     "errors": [],
+}
+_GPU: dict[str, Any] = {
+    "name": "a card",
+    "memory_mib": 22528,
+    "memory_used_mib": 0,
+    "display_active": False,
+    "pcie": {"gen": 3, "gen_max": 3, "width": 16, "width_max": 16},
+    "power": {"limit_w": 250, "default_w": 250, "min_w": 100, "max_w": 280},
+    "persistence": True,
+    "ecc": None,
+    "mig": None,
+    "nvlinks": [],
+    "processes": [],
 }
 
 
@@ -41,11 +90,23 @@ def cpu_facts(**more: Any) -> dict[str, Any]:
 def gpu_facts(capability: tuple[int, int] = (7, 5), count: int = 2, link: str = "NV2", **more: Any) -> dict[str, Any]:
     """The same with `count` equal GPUs, every pair joined by `link`."""
     gpus = [
-        {"index": i, "uuid": f"GPU-{i}", "name": "a card", "compute_capability": list(capability), "memory_mib": 22528}
+        {
+            **copy.deepcopy(_GPU),
+            "index": i,
+            "uuid": f"GPU-{i}",
+            "compute_capability": list(capability),
+            "bus_id": f"00000000:{i + 1:02X}:00.0",
+        }
         for i in range(count)
     ]
     links = {f"{a}-{b}": link for a in range(count) for b in range(count) if a < b}
-    driver = {"version": "580.159.03", "cuda": "13.0", "module": None}
+    driver = {
+        "version": "580.159.03",
+        "cuda": "13.0",
+        "module": "580.159.03",
+        "flavour": "closed",
+        "module_on_disk": "580.159.03",
+    }
     return cpu_facts(gpus=gpus, links=links, driver=driver, **more)
 
 

@@ -55,5 +55,5 @@ def test_probes_from_the_zip_file_with_nothing_else_installed(tmp_path: Path) ->
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
     hostkit_file, pynvml_file, answer = json.loads(done.stdout)
     assert hostkit_file.startswith(str(file)) and pynvml_file.startswith(str(file))
-    assert answer["facts"]["schema"] == 1
+    assert answer["facts"]["schema"] == 2
     assert answer["facts"]["cpu"]["threads"] >= 1

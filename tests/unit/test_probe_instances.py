@@ -186,4 +186,4 @@ def test_the_probe_of_a_box_whose_systemd_does_not_answer(box: Box, monkeypatch:
     assert facts["instances"]["qwen"]["service"] == services.UNKNOWN
     # the fake box has no /proc either: what could not be read is named, the rest is there
     assert {error["source"] for error in facts["errors"]} == {"services", "hardware"}
-    assert facts["schema"] == 1 and facts["driver"] is None and facts["gpus"] == []
+    assert facts["schema"] == 2 and facts["driver"] is None and facts["gpus"] == []

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hostkit import driver, hardware, packages, system, toolkits
+from hostkit import disks, driver, hardware, system, toolkits
 from hostkit.roots import Roots
+from tests.unit.boxes import Told, put
 
 CPUINFO = """\
 processor\t: 0
@@ -23,38 +25,11 @@ core id\t\t: 0
 flags\t\t: fpu avx avx2 nopl
 
 """
-STATUS = """\
-Package: g++
-Status: install ok installed
-Architecture: amd64
-Version: 4:12.2.0-3
-
-Package: libgomp1
-Status: install ok installed
-Architecture: {foreign}
-Version: 1
-
-Package: libgomp1
-Status: hold ok installed
-Architecture: {native}
-Version: 12.2.0-14
-
-Package: removed
-Status: deinstall ok config-files
-Architecture: all
-Version: 2
-"""
 
 
 @pytest.fixture
 def box(tmp_path: Path) -> Path:
     return tmp_path
-
-
-def put(box: Path, path: str, text: str) -> None:
-    target = box / path.lstrip("/")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
 
 
 def test_distribution_user_and_machine(box: Path) -> None:
@@ -96,25 +71,49 @@ def test_processor_and_memory(box: Path) -> None:
     put(box, "/proc/cpuinfo", CPUINFO)
     put(box, "/proc/meminfo", "MemTotal:       65536000 kB\nMemAvailable:   32768000 kB\nSwapTotal:       2048000 kB\n")
     facts = hardware.read(Roots(str(box)))
-    assert facts["cpu"] == {"model": "AMD Ryzen Threadripper 2950X", "cores": 1, "threads": 2, "flags": ["avx", "avx2"]}
+    assert facts["cpu"] == {
+        "model": "AMD Ryzen Threadripper 2950X",
+        "cores": 1,
+        "threads": 2,
+        "flags": ["avx", "avx2"],
+        "numa_nodes": 1,
+        "governor": None,
+    }
     assert facts["memory"] == {"total_mib": 64000, "available_mib": 32000, "swap_mib": 2000}
-    assert facts["shm_mib"] == 0
+    assert (facts["shm_mib"], facts["shm_free_mib"]) == (0, 0)
 
 
-def test_disk_of_the_nearest_parent_that_exists(box: Path) -> None:
-    disks = hardware.read_disks(Roots(str(box)))["disks"]
-    assert disks["/opt/gpufleet"]["total_mib"] >= disks["/opt/gpufleet"]["free_mib"] > 0
+def test_nodes_and_governor(box: Path) -> None:
+    put(box, "/proc/cpuinfo", CPUINFO)
+    put(box, "/proc/meminfo", "MemTotal: 65536000 kB\nMemAvailable: 32768000 kB\n")
+    for node in ("node0", "node1"):
+        put(box, f"/sys/devices/system/node/{node}/cpulist", "0\n")
+    put(box, "/sys/devices/system/node/online", "0-1\n")
+    put(box, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n")
+    put(box, "/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance\n")
+    cpu = hardware.read(Roots(str(box)))["cpu"]
+    assert (cpu["numa_nodes"], cpu["governor"]) == (2, "performance, powersave")
 
 
-def test_packages_count_when_installed_for_this_architecture(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "_ARCHITECTURE", "amd64")
-    put(box, packages.STATUS, STATUS.format(native="amd64", foreign="i386"))
-    found = packages.read(Roots(str(box)), ["g++", "libgomp1", "removed", "never-there"])["packages"]
-    assert found == {"g++": "4:12.2.0-3", "libgomp1": "12.2.0-14", "removed": None, "never-there": None}
-
-
-def test_no_packages_asked_for_needs_no_dpkg(box: Path) -> None:
-    assert packages.read(Roots(str(box)), []) == {"packages": {}}
+def test_disks_of_the_nearest_parents_that_exist(box: Path) -> None:
+    put(
+        box,
+        "/proc/self/mountinfo",
+        "22 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "23 22 0:5 / /opt rw shared:1 master:2 - xfs /dev/sdb1 rw\n"
+        "24 22 0:6 / /opt rw - btrfs /dev/sdc1 rw\n"
+        "25 22 0:7 / /var/my\\040data rw - nfs4 server:/x rw\n",
+    )
+    (box / "opt").mkdir()
+    told: list[dict[str, Any]] = []
+    found = disks.read(Roots(str(box)), Told(told))["disks"]
+    assert {path: disk["filesystem"] for path, disk in found.items()} == {
+        "/opt/gpufleet": "btrfs",
+        "/": "ext4",
+        "/var": "ext4",
+    }
+    assert all(disk["total_mib"] >= disk["free_mib"] > 0 for disk in found.values())
+    assert set(told[0]["disks"]) == {"/opt/gpufleet"}
 
 
 def test_toolkits_have_a_compiler(box: Path) -> None:
@@ -125,15 +124,53 @@ def test_toolkits_have_a_compiler(box: Path) -> None:
     assert toolkits.read(Roots(str(box))) == {"toolkits": {"13.0": "/usr/local/cuda-13.0"}}
 
 
+MODINFO = """\
+filename:       /lib/modules/6.8.0-79-generic/updates/dkms/nvidia.ko.zst
+version:        580.173.02
+license:        {license}
+alias:          pci:v000010DEd*sv*sd*bc06sc80i00*
+"""
+PROC_VERSION = "NVRM version: NVIDIA UNIX {word} 580.159.03  Tue Nov  4 00:00:00 UTC 2025\nGCC version: gcc 13.3.0\n"
+
+
 def test_driver_from_files_alone(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     roots = Roots(str(box))
-    assert driver.read(roots) == {"driver": None}
+    nothing = {"cuda": None, "module": None, "flavour": None, "module_on_disk": None}
+    assert driver.read(roots, Told()) == {"driver": None, "nouveau": False}
     put(box, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.580.173.02", "")
     (box / "usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1").symlink_to("libnvidia-ml.so.580.173.02")
-    assert driver.read(roots) == {"driver": {"version": "580.173.02", "cuda": None, "module": None}}
+    assert driver.read(roots, Told())["driver"] == {**nothing, "version": "580.173.02"}
     put(box, "/sys/module/nvidia/version", "580.159.03\n")
-    assert driver.read(roots) == {"driver": {"version": "580.173.02", "cuda": None, "module": "580.159.03"}}
+    assert driver.read(roots, Told())["driver"] == {**nothing, "version": "580.173.02", "module": "580.159.03"}
+
+
+def test_nouveau_in_the_place_of_the_driver(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
+    put(box, "/sys/module/nouveau/refcnt", "1\n")
+    assert driver.read(Roots(str(box)), Told()) == {"driver": None, "nouveau": True}
+
+
+@pytest.mark.parametrize(
+    ("loaded", "license", "flavour"),
+    [
+        ("x86_64 Kernel Module", "Dual MIT/GPL", "closed"),  # what is loaded counts
+        ("Open Kernel Module for x86_64", "NVIDIA", "open"),
+        (None, "NVIDIA", "closed"),
+        (None, "Dual MIT/GPL", "open"),
+        (None, "GPL", None),
+    ],
+)
+def test_flavour_of_the_kernel_module(box: Path, loaded: str | None, license: str, flavour: str | None) -> None:
+    put(box, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1", "")
+    if loaded:
+        put(box, "/proc/driver/nvidia/version", PROC_VERSION.format(word=loaded))
+    roots = Roots(str(box), {"modinfo": MODINFO.format(license=license)})
+    told: list[dict[str, Any]] = []
+    found = driver.read(roots, Told(told))["driver"]
+    assert (found["flavour"], found["module_on_disk"]) == (flavour, "580.173.02")
+    # before modinfo, which may hang
+    assert told[0]["driver"]["version"] == "unknown"
 
 
 def test_driver_library_that_only_the_loader_knows(box: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,27 @@
+"""Whether the box knows its own name: vLLM, NCCL and gloo look it up, and wait for a resolver that never answers."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from hostkit.guard import Tell
+from hostkit.roots import Roots
+
+
+def read(roots: Roots, tell: Tell) -> dict[str, Any]:
+    name = os.uname().nodename
+    hosts = (line.split("#")[0].split() for line in (roots.text_or_none("/etc/hosts") or "").splitlines())
+    if any(name in words[1:] for words in hosts):
+        return {"hostname_resolves": True}
+    if not roots.real:
+        return {"hostname_resolves": False}
+    tell.known({"hostname_resolves": False})
+    tell.doing(f"looking up {name}")
+    import socket
+
+    try:
+        socket.getaddrinfo(name, None)
+    except (OSError, UnicodeError):
+        return {"hostname_resolves": False}
+    return {"hostname_resolves": True}
