@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpufleet import catalogue, paths
+from gpufleet.facts import Facts
+from gpufleet.models import Model
+from gpufleet.plan import Box, plan_box
 from gpufleet.rules import check
 from tests.unit.findings import cards, engine, served, shaped
+from tests.unit.fleets import product_stacks
 
 FLAGS = """
 additional-config compilation-config reasoning-config speculative-config kv-cache-dtype quantization dtype max-model-len
@@ -64,3 +72,33 @@ def test_any_fact_may_be_unknown(box: dict[str, Any], keys: set[str], of_a_card:
         gpu.update(dict.fromkeys(of_a_card))
     found = check(served(facts, ENGINE, {"disable-custom-all-reduce": True}, **shaped()))
     assert all(finding.message and finding.remedy for finding in found)
+
+
+class Noting(dict[str, Any]):
+    """Facts that remember what they were asked for."""
+
+    asked: set[str] = set()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+
+def test_rules_read_only_what_the_probe_tells() -> None:
+    facts = Noting(cards(errors=[{"source": "x", "message": "y"}]))
+    check(served(facts, ENGINE, {}, {"host": {"install_packages": False}}, **shaped()))
+    known = {field.alias or name for name, field in Facts.model_fields.items()}
+    assert len(facts.asked) > 25
+    assert facts.asked - known == set()
+    assert set(KEYS) - known == set()
+
+
+KEPT = sorted((Path(__file__).parents[1] / "data" / "facts").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: path.stem)
+def test_what_boxes_really_answered_has_no_error(path: Path) -> None:
+    facts = json.loads(path.read_text(encoding="utf-8"))
+    models = catalogue.load(Model, "model", paths.model_folders())
+    found = check(plan_box(Box("box", {"serve": ["qwen3.8-27b-awq"]}), facts, {}, product_stacks(), models))
+    assert [finding for finding in found if finding.level == "error"] == []
