@@ -45,6 +45,8 @@ def computed(
         "VLLM_CACHE_ROOT": f"{cache}/vllm",
         "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
         "TRITON_CACHE_DIR": f"{cache}/triton",
+        "TORCH_EXTENSIONS_DIR": f"{cache}/torch_extensions",
+        "FLASHINFER_WORKSPACE_BASE": f"{cache}/flashinfer",
         "XDG_CACHE_HOME": f"{cache}/xdg",
         "HF_HUB_OFFLINE": "1",
     }

@@ -15,7 +15,7 @@ from gpufleet.traits import traits_of
 
 SCHEMA = 2  # of the facts, as hostkit.probe writes them
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
-PASSING: dict[str, Any] = {"ports": {}, "errors": []}
+PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None}
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}
 PASSING_OF_MEMORY: dict[str, Any] = {"available_mib": None}
 # Of an instance its port: a plan gives it the same again.
@@ -25,7 +25,7 @@ KEPT_OF_INSTANCE = ("port",)
 def stable(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The part of the facts that is kept: what a box is and has, not what it does at the moment."""
     kept = {key: value for key, value in facts.items() if key not in PASSING}
-    kept["gpus"] = [_without(gpu, PASSING_OF_GPU) for gpu in facts.get("gpus") or []]
+    kept["gpus"] = [_lasting(gpu) for gpu in facts.get("gpus") or []]
     kept["memory"] = _without(facts.get("memory") or {}, PASSING_OF_MEMORY)
     kept["instances"] = {
         name: {key: found[key] for key in KEPT_OF_INSTANCE if found.get(key) is not None}
@@ -35,6 +35,14 @@ def stable(facts: Mapping[str, Any]) -> dict[str, Any]:
         path: {**disk, "free_mib": rounded(disk["free_mib"])} if disk.get("free_mib") is not None else dict(disk)
         for path, disk in (facts.get("disks") or {}).items()
     }
+    return kept
+
+
+def _lasting(gpu: Mapping[str, Any]) -> dict[str, Any]:
+    """A card without its use; the generation of its PCIe link falls when it is idle."""
+    kept = _without(gpu, PASSING_OF_GPU)
+    if isinstance(kept.get("pcie"), Mapping):
+        kept["pcie"] = _without(kept["pcie"], {"gen"})
     return kept
 
 

@@ -97,7 +97,7 @@ def problems(outcomes: list[Outcome]) -> list[str]:
         if outcome.failure:
             lines.append(f"{outcome.box}: {outcome.failure}")
         lines += [
-            f"{outcome.box}: {finding.message} [{finding.code}]. Remedy: {finding.remedy}."
+            f"{outcome.box}: {finding.message} [{finding.label}]. Remedy: {finding.remedy}."
             for finding in outcome.findings
             if finding.level == "error"
         ]

@@ -65,12 +65,12 @@ def notes(item: Planned) -> list[tuple[str, str]]:
     plan = item.plan
     lines = [
         (
-            f"{plan.name}: {found.level} {found.code} {found.name}: {found.message}. Remedy: {found.remedy}.",
+            f"{plan.name}: {found.level} {found.label}: {found.message}. Remedy: {found.remedy}.",
             STYLES[found.level],
         )
         for found in item.findings
     ]
     if item.silenced:
-        codes = ", ".join(dict.fromkeys(f"{found.code} {found.name}" for found in item.silenced))
+        codes = ", ".join(dict.fromkeys(found.label for found in item.silenced))
         lines.append((f"{plan.name}: silenced: {codes} (by {silenced_by(plan)})", ""))
     return lines

@@ -104,10 +104,10 @@ def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[
     box = fleet.boxes[host.name]
     plan = plan_box(box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed)
     outcome = session.of(host.name)
-    outcome.plan, outcome.findings = plan, check(plan)
+    outcome.plan, outcome.findings = plan, check(plan, deploying=True)
     for finding in outcome.findings:
         color = {"error": "red", "warning": "yellow"}.get(finding.level)
-        host.log_styled(f"{finding.level} {finding.code}: {finding.message}. Remedy: {finding.remedy}", fg=color)
+        host.log_styled(f"{finding.level} {finding.label}: {finding.message}. Remedy: {finding.remedy}", fg=color)
     return Decided(plan, changes(plan))
 
 

@@ -39,6 +39,8 @@ def installed(box: Deployment) -> Commands:
 
 def install(box: Deployment, stack: Stack) -> None:
     """Install one runtime; wheels go over only when the box asks for them. Raises BoxError."""
+    if not stack.installable:
+        raise BoxError(box.host.name, f"{stack.name} has no lock, so nothing can be installed", "set another `stack`")
     with build_lock:
         wheels = {made.path.name: made for made in _wheels(box, stack)}
     mirrors = box.plan.settings.mirrors

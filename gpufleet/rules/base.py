@@ -26,6 +26,11 @@ class Finding:
     remedy: str
     name: str = ""
 
+    @property
+    def label(self) -> str:
+        """`GF604 port-taken`: the code to look up, the name to understand it by."""
+        return f"{self.code} {self.name}".strip()
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -36,6 +41,7 @@ class Rule:
     + level: of its findings, unless one says otherwise
     + source: where the problem was seen or is described
     + remedy: what helps in general; each finding has its own, exact one
+    + deploy_level: of its findings when the plan is about to be carried out, where that differs
     """
 
     code: str
@@ -44,6 +50,7 @@ class Rule:
     source: str
     remedy: str
     ask: Callable[[BoxPlan], Said]
+    deploy_level: Level | None = None
 
     @property
     def cause(self) -> str:
@@ -51,35 +58,37 @@ class Rule:
         paragraphs = (inspect.getdoc(self.ask) or "").split("\n\n")
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
-    def findings(self, plan: BoxPlan) -> Iterator[Finding]:
+    def findings(self, plan: BoxPlan, deploying: bool = False) -> Iterator[Finding]:
+        usual = self.deploy_level if deploying and self.deploy_level else self.level
         for message, remedy, *level in self.ask(plan):
-            yield Finding(self.code, level[0] if level else self.level, message, remedy, self.name)
+            yield Finding(self.code, level[0] if level else usual, message, remedy, self.name)
 
 
 RULES: dict[str, Rule] = {}
 
 
 def rule(
-    code: str, name: str, *, level: Level, source: str, remedy: str
+    code: str, name: str, *, level: Level, source: str, remedy: str, deploy_level: Level | None = None
 ) -> Callable[[Callable[[BoxPlan], Said]], Callable[[BoxPlan], Said]]:
     """Register a function that yields (message, remedy) for each thing it finds. Raises ValueError for a used name."""
 
     def register(ask: Callable[[BoxPlan], Said]) -> Callable[[BoxPlan], Said]:
         if code in RULES or name in {known.name for known in RULES.values()}:
             raise ValueError(f"two rules are called {code} {name}")
-        RULES[code] = Rule(code, name, level, source, remedy, ask)
+        RULES[code] = Rule(code, name, level, source, remedy, ask, deploy_level)
         return ask
 
     return register
 
 
-def check(plan: BoxPlan) -> list[Finding]:
+def check(plan: BoxPlan, deploying: bool = False) -> list[Finding]:
     """All findings of a plan, errors first; those the owner silenced are left out.
 
+    + deploying: the plan is about to be carried out, which some rules refuse that let it be looked at
     Raises ConfigError when `silence` names a rule that does not exist.
     """
     silent = _silent(plan)
-    return _ask(plan, [item for item in RULES.values() if item.code not in silent])
+    return _ask(plan, [item for item in RULES.values() if item.code not in silent], deploying)
 
 
 def silenced(plan: BoxPlan) -> list[Finding]:
@@ -93,8 +102,8 @@ def silenced_by(plan: BoxPlan) -> str:
     return plan.because.get("silence", "settings")
 
 
-def _ask(plan: BoxPlan, rules: list[Rule]) -> list[Finding]:
-    findings = [finding for item in rules for finding in item.findings(plan)]
+def _ask(plan: BoxPlan, rules: list[Rule], deploying: bool = False) -> list[Finding]:
+    findings = [finding for item in rules for finding in item.findings(plan, deploying)]
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 

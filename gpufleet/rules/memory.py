@@ -20,6 +20,7 @@ GIB = 1024
 MIB = 1 << 20
 SHARE = "gpu-memory-utilization"
 STEP = 1024  # tokens; a remedy names a round length
+LARGE_ON_CPU_MIB = 8192  # at 40 GB/s, two channels of DDR4, 5 tokens a second
 
 
 @rule(
@@ -272,3 +273,26 @@ def memory_share(plan: BoxPlan) -> Said:
         if isinstance(share, int | float) and not isinstance(share, bool) and not 0 < share <= 1:
             right = f"{share / 100:.2f}" if 1 < share <= 100 else "0.9"
             yield f"{instance.name}: gpu-memory-utilization is {share}", f"set it to {right}"
+
+
+@rule(
+    "GF409",
+    "large-on-cpu",
+    level="warning",
+    source="what a token costs: all weights it uses are read from memory once",
+    remedy="A box with GPUs for this model, or a small one here.",
+)
+def large_on_cpu(plan: BoxPlan) -> Said:
+    """A large model on a processor: each token reads its weights from the host's memory, which gives a token or a few
+    in a second. An error when it does not even fit there.
+    """
+    total = (plan.facts.get("memory") or {}).get("total_mib")
+    for instance in plan.instances:
+        shape = instance.model.architecture
+        if shape is None or "cpu" not in instance.stack.arch:
+            continue
+        where = f"{instance.name}: {shape.weights_mib >> 10} GiB of weights on a CPU"
+        if total and shape.weights_mib > total:
+            yield f"{where}, which has {total >> 10} GiB of memory", "serve it on a box with GPUs", "error"
+        elif shape.weights_mib > LARGE_ON_CPU_MIB:
+            yield f"{where}: a token or a few in a second", "serve it on a box with GPUs"

@@ -122,3 +122,25 @@ def patch_variable_ignored(plan: BoxPlan) -> Said:
                     f"{instance.name}: {instance.stack.name} does not know {name}",
                     f"take it out of serve_env, or use a stack that provides {provided}",
                 )
+
+
+@rule(
+    "GF527",
+    "foreign-flag",
+    level="warning",
+    source="the engines' own parsers: two engines have few names in common",
+    remedy="The name that the instance's own engine has for it.",
+)
+def foreign_flag(plan: BoxPlan) -> Said:
+    """A flag or a variable was given that only another kind of engine knows; it is left out for this instance.
+    Information when another instance of the box has that engine, for which it was meant.
+    """
+    kinds = {instance.stack.engine for instance in plan.instances}
+    for instance in plan.instances:
+        engine = instance.stack.engine
+        for name, source in instance.foreign.items():
+            yield (
+                f"{instance.name}: {name} ({source}) is no flag or variable of {engine}, and is left out",
+                f"if it was meant for {instance.name}, use the name that {engine} has for it",
+                "info" if len(kinds) > 1 else "warning",
+            )

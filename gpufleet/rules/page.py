@@ -45,7 +45,8 @@ def page() -> str:
 def section(item: Rule) -> str:
     """One rule: level and cause, remedy, source."""
     first, *more = item.cause.split("\n\n")
-    lines = [f"### {item.code} {item.name}", "", _filled(f"**{item.level}** · {first}")]
+    level = f"**{item.level}**" + (f", **{item.deploy_level}** in a deploy" if item.deploy_level else "")
+    lines = [f"### {item.code} {item.name}", "", _filled(f"{level} · {first}")]
     for paragraph in more:
         lines += ["", _filled(paragraph)]
     source = NUMBERS.sub(lambda found: re.sub(r"\d+", r"[\g<0>](field-problems.md)", found[0]), item.source)

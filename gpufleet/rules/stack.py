@@ -79,6 +79,7 @@ def driver_older_than_torch(plan: BoxPlan) -> Said:
     level="warning",
     source="the catalogue of stacks",
     remedy="Another stack to serve with; plans of this one can be looked at.",
+    deploy_level="error",
 )
 def stack_not_installable(plan: BoxPlan) -> Said:
     """The stack has no lock of its packages: it can be planned, not installed yet. A deploy of it is refused."""

@@ -269,7 +269,7 @@ def test_what_passes_does_not_rewrite_the_facts(three: Boxes, tmp_path: Path) ->
     assert deploy(folder, "-y").returncode == 0
     assert run(folder, "discover", "inventory/home.py", program=GPUFLEET).returncode == 0
     assert path.read_text() == before
-    three.facts["turing-1"] = {**busy, "driver": {**busy["driver"], "version": "580.200.01"}}
+    three.facts["turing-1"] = {**busy, "driver": {**busy["driver"], "version": "580.200.01", "module": "580.200.01"}}
     assert deploy(folder, "-y").returncode == 0  # a driver is no hardware
     assert three.cached(folder, "turing-1")["driver"]["version"] == "580.200.01"
     assert three.cached(folder, "turing-1")["at"] == "2030-01-01T00:00:00Z"

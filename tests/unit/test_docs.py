@@ -66,7 +66,7 @@ def test_every_rule_has_its_heading_and_no_other() -> None:
 def test_a_rule_is_described_with_its_level_a_remedy_and_a_source(code: str) -> None:
     heading = f"### {code} {RULES[code].name}\n"
     section = re.split(r"^#{2,3} ", rules_page().split(heading, 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
-    assert section.strip().startswith(f"**{RULES[code].level}** ·")
+    assert section.strip().startswith(f"**{RULES[code].level}**")
     assert "\n→ " in section and "\nSource: " in section
     assert all(len(line) <= 120 for line in section.splitlines())
 

@@ -53,10 +53,12 @@ def test_a_file_is_written_again_only_for_something_new(tmp_path: Path) -> None:
     known.keep(tmp_path, "a", busy())
     before = (tmp_path / "a.json").read_bytes()
     later = {**gpu_facts(), **busy(), "at": "2027-01-01T00:00:00Z", "ports": {}}
-    later["disks"] = {"/opt/gpufleet": {"free_mib": 104_999, "total_mib": 200_000}}
+    later["disks"] = {path: {**disk, "free_mib": 104_999} for path, disk in later["disks"].items()}
+    later["clock"] = {"synchronized": False, "now": "2027-01-01T00:00:00Z"}
+    later["gpus"][0]["pcie"]["gen"] = 1
     assert not known.keep(tmp_path, "a", later)
     assert (tmp_path / "a.json").read_bytes() == before
-    later["disks"] = {"/opt/gpufleet": {"free_mib": 52_345, "total_mib": 200_000}}
+    later["disks"] = {path: {**disk, "free_mib": 52_345} for path, disk in later["disks"].items()}
     assert known.keep(tmp_path, "a", later)
     found = known.read(tmp_path / "a.json")
     assert found is not None and found["at"] == "2027-01-01T00:00:00Z"

@@ -172,6 +172,7 @@ def test_a_reference_box_comes_out_as_its_recipe(name: str) -> None:
     found = reference(topology, model, stack)
     assert found.args == args
     ours = {"PATH", "HOME", "VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"}
+    ours |= {"TORCH_EXTENSIONS_DIR", "FLASHINFER_WORKSPACE_BASE"}
     ours |= {"HF_HUB_OFFLINE", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"}
     cards = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(found.uuids)}
     assert {key: value for key, value in found.env.items() if key not in ours} == {**env, **cards}

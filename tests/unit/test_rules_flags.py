@@ -69,6 +69,8 @@ CASES = [
     Case("GF513", "warning", "V2 model runner", served(cards(), PATCHED, BUDGET, {"serve_env": V2})),
     Case("GF514", "error", "use one of", flags({"chat-template-content-format": "text"})),
     Case("GF515", "error", "has no opposite", flags({"aggregate-engine-logging": False})),
+    Case("GF527", "warning", "max-model-len (inventory/x.py)", flags({"max-model-len": 8192}, LMDEPLOY)),
+    Case("GF527", "warning", "VLLM_USE_DEEP_GEMM", variables(LMDEPLOY, VLLM_USE_DEEP_GEMM="0")),
 ]  # fmt: skip
 
 
@@ -101,6 +103,8 @@ def test_it_is_found(case: Case) -> None:
         ("GF513", flags(BUDGET, PATCHED)),
         ("GF514", flags({"chat-template-content-format": "string"})),
         ("GF515", flags({"async-scheduling": False, "aggregate-engine-logging": True})),
+        ("GF527", served(cards(), LMDEPLOY, {"session-len": 8192})),
+        ("GF527", served(cards(), LMDEPLOY, {"of-no-engine": 1})),  # GF505 says it
     ],
 )  # fmt: skip
 def test_what_is_in_order_is_not(rule: str, found: BoxPlan) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gpufleet.plan import BoxPlan
 from tests.unit.findings import Case, assert_fires, cards, engine, identify, said, served, shaped
-from tests.unit.fleets import SHA, stack
+from tests.unit.fleets import SHA, cpu_facts, model, plan, stack
 
 AMPERE = engine("sm86", args={"dtype": "half", "disable-custom-all-reduce": True})
 BIG = {"of_each": {"memory_mib": 24576}}
@@ -54,6 +54,8 @@ CASES = [
     Case("GF403", "warning", "49152 MiB", served(cards(2, (8, 6), memory=memory(40000)), AMPERE, **SHARDS)),
     Case("GF404", "warning", "1024 MiB are needed", host(shm_mib=64, shm_free_mib=64)),
     Case("GF404", "warning", "vllm_offload", host({"kv-offloading-size": 20}, shm_mib=16000, shm_free_mib=16000)),
+    Case("GF409", "warning", "16 GiB of weights", plan(cpu_facts(), models=[model(**shaped())])),
+    Case("GF409", "error", "8 GiB of memory", plan(cpu_facts(memory=memory(8192)), models=[model(**shaped())])),
     Case("GF405", "error", "kv-offloading-size", host({"kv-offloading-size": 64}, memory=memory(48000))),
     Case("GF405", "error", "cpu-offload-gb", host({"cpu-offload-gb": 50}, memory=memory(48000))),
     Case("GF406", "warning", "is 2", host(overcommit_memory=2)),
@@ -89,6 +91,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF406", host({"kv-offloading-size": 6}, overcommit_memory=1)),
         ("GF407", host({"gpu-memory-utilization": 0.92})),
         ("GF408", host({"gpu-memory-utilization": 0.92})),
+        ("GF409", plan(cpu_facts(), models=[model(**shaped(weights_mib=1433))])),
     ],
 )  # fmt: skip
 def test_what_is_in_order_is_not(rule: str, found: BoxPlan) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet.plan import BoxPlan
+from gpufleet.rules import check
 from gpufleet.stacks import Stack
 from tests.unit.findings import Case, assert_fires, cards, engine, identify, said, served
 from tests.unit.fleets import cpu_facts, plan
@@ -63,6 +64,15 @@ CASES = [
     Case("GF225", "error", "0.1.10", served(cards(2, (7, 0)), torch("2.10.0+cu128", "sm70", tilelang="0.1.9"))),
     Case("GF226", "error", "3.11", served(cards(python={"version": "3.12.3"}), PLAIN)),
 ]  # fmt: skip
+
+
+def test_a_stack_that_cannot_be_installed_is_refused_when_it_is_to_be() -> None:
+    found = served(cards(), engine("sm75", lock=None, uv=None))
+    level = {
+        deploying: [item.level for item in check(found, deploying) if item.code == "GF223"]
+        for deploying in (False, True)
+    }
+    assert level == {False: ["warning"], True: ["error"]}
 
 
 @pytest.mark.parametrize("case", CASES, ids=identify)
