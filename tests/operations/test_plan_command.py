@@ -1,0 +1,165 @@
+"""`gpufleet plan` as a user calls it: by scenario and by inventory, as tables, JSON, lines and a picture."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.command import GPUFLEET, REPOSITORY, owners_folder, run
+
+TOPOLOGIES = REPOSITORY / "lab" / "topologies"
+PAIRS = str(TOPOLOGIES / "quad-3090-two-pairs.json")
+MODEL = ("--model", "qwen3.8-27b-awq")
+INVENTORY = """
+from gpufleet.inventory import by_traits
+boxes = [("h200", {"ssh_hostname": "127.0.0.1", "serve": ["qwen3.8-27b-awq"]})]
+globals().update(by_traits(boxes))
+"""
+
+
+def plan(*arguments: str, folder: Path = REPOSITORY) -> Any:
+    return run(folder, "plan", *arguments, program=GPUFLEET)
+
+
+def boxes(*arguments: str, code: int = 0, folder: Path = REPOSITORY) -> list[dict[str, Any]]:
+    """The boxes of the JSON document."""
+    done = plan(*arguments, "--json", folder=folder)
+    assert done.returncode == code, done.stdout
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    found: list[dict[str, Any]] = document["boxes"]
+    return found
+
+
+def test_the_json_of_a_scenario_has_what_was_agreed() -> None:
+    (box,) = boxes("--topology", PAIRS, *MODEL)
+    assert (box["name"], box["facts_at"]) == ("quad-3090-two-pairs", None)
+    assert box["traits"] == ["sm86", "nvlink", "sm86_nvlink", "nv4", "gpus4"]
+    assert [(item["name"], item["gpus"], item["link"], item["port"]) for item in box["instances"]] == [
+        ("qwen3.8-27b-awq", [0, 2], "NV4", 3001),
+        ("qwen3.8-27b-awq-2", [1, 3], "NV4", 3002),
+    ]
+    for item in box["instances"]:
+        assert {"model", "stack", "cuda_toolkit", "args", "env", "digest", "memory", "because"} <= set(item)
+        assert item["memory"]["fits"] and item["args"]["tensor-parallel-size"] == 2
+        assert item["env"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+        assert item["env"]["CUDA_VISIBLE_DEVICES"].count("GPU-") == 2
+        assert set(item["args"]) <= set(item["because"])
+        assert {f"env.{name}" for name in item["env"]} <= set(item["because"])
+    assert all({"code", "level", "message", "remedy"} <= set(item) for item in box["findings"])
+
+
+def test_settings_are_the_strongest_and_go_into_mappings() -> None:
+    given = ("--set", "serve_args.max-model-len=8192", "--set", "instances=1", "--set", "streams=2")
+    (box,) = boxes("--topology", PAIRS, *MODEL, *given)
+    (item,) = box["instances"]
+    assert (item["args"]["max-model-len"], item["because"]["max-model-len"]) == (8192, "--set")
+    assert item["args"]["compilation-config"]["cudagraph_capture_sizes"] == [4, 8]
+
+
+def test_several_models_share_a_box() -> None:
+    (box,) = boxes("--topology", PAIRS, *MODEL, "--model", "ornith-1.5-35b-awq")
+    assert [(item["model"], item["gpus"]) for item in box["instances"]] == [
+        ("qwen3.8-27b-awq", [0, 2]),
+        ("ornith-1.5-35b-awq", [1, 3]),
+    ]
+
+
+def test_without_a_model_it_says_what_the_box_is() -> None:
+    (box,) = boxes("--topology", PAIRS)
+    assert (box["instances"], box["idle_gpus"], box["cuda_toolkits"]) == ([], [0, 1, 2, 3], ["13-0"])
+
+
+def test_an_error_of_a_rule_is_exit_3_and_can_be_silenced() -> None:
+    single = ("--topology", str(TOPOLOGIES / "single-2080ti.json"), *MODEL)
+    (box,) = boxes(*single, code=3)
+    assert "GF401" in [item["code"] for item in box["findings"] if item["level"] == "error"]
+    (box,) = boxes(*single, "--set", 'silence=["GF401"]')
+    assert [item["code"] for item in box["silenced"]] == ["GF401"]
+    done = plan(*single, "--set", 'silence=["model-does-not-fit"]')
+    assert "silenced: GF401 model-does-not-fit (by --set)" in done.stdout
+
+
+def test_the_table_names_instances_and_findings_with_their_remedy() -> None:
+    done = plan("--topology", str(TOPOLOGIES / "dual-2080ti-nv2.json"), *MODEL)
+    assert done.returncode == 0
+    for word in ("vllm-0.27.1-sm75", "0,1", "NV2", "3001", "200,000", "GF516 runner-sync-mode", "Remedy: "):
+        assert word in done.stdout
+
+
+def test_explain_says_value_source_and_what_it_overrode() -> None:
+    topology = ("--topology", str(TOPOLOGIES / "dual-2080ti-nv2.json"), "--model", "ornith-1.5-35b-awq")
+    done = plan(*topology, "--explain", "max_num_seqs", "--set", "serve_args.max_num_seqs=2")
+    assert done.stdout.splitlines() == [
+        "dual-2080ti-nv2 ornith-1.5-35b-awq: max-num-seqs = 2",
+        "    by --set",
+        "    over 7 by model ornith-1.5-35b-awq (files/models/ornith-1.5-35b-awq.yaml)",
+    ]
+    done = plan(*topology, "--explain", "stack")
+    assert "stack = vllm-0.27.1-sm75\n    by computed: the default for sm75" in done.stdout
+    done = plan(*topology, "--explain", "dtype")
+    assert "by stack vllm-0.27.1-sm75 (files/stacks/vllm-0.27.1-sm75.yaml)" in done.stdout
+
+
+def test_a_picture_is_drawn(tmp_path: Path) -> None:
+    file = tmp_path / "box.svg"
+    assert plan("--topology", PAIRS, *MODEL, "--svg", str(file)).returncode == 0
+    assert "NV4" in "".join(ElementTree.parse(file).getroot().itertext())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((), "give an inventory"),
+        (("inventory/home.py", "--topology", PAIRS), "give an inventory"),
+        (("--topology", PAIRS, "--limit", "x"), "--limit is for an inventory"),
+        (("--topology", PAIRS, *MODEL, "--explain", "x", "--json"), "--explain prints lines"),
+        (("--topology", PAIRS, "--explain", "dtype"), "nothing is served there"),
+        (("--topology", PAIRS, *MODEL, "--explain", "kv_cache_dtyp"), "did you mean 'kv-cache-dtype'"),
+        (("--topology", "nowhere.json"), "nowhere.json: cannot be read"),
+        (("--topology", PAIRS, "--model", "qwen3.8-27b"), "did you mean"),
+        (("--topology", PAIRS, "--set", "streams"), "write KEY=VALUE"),
+        (("--topology", PAIRS, "--set", "stream=3"), "did you mean 'streams'"),
+        (("--topology", PAIRS, "--set", "streams=many"), "streams"),
+        (("--topology", PAIRS, "--set", "streams=3", "--set", "streams.x=3"), "was given another value before"),
+        (("--topology", PAIRS, *MODEL, "--set", 'silence=["GF999"]'), "unknown rule 'GF999'"),
+        (("--topology", PAIRS, *MODEL, "--svg", "/nowhere/x.svg"), "--svg /nowhere/x.svg"),
+        (("inventory/nowhere.py",), "there is no inventory inventory/nowhere.py"),
+    ],
+)
+def test_a_wrong_call_is_exit_2_with_the_reason(arguments: tuple[str, ...], says: str) -> None:
+    done = plan(*arguments)
+    assert (done.returncode, says in done.stdout) == (2, True), done.stdout
+
+
+def test_an_inventory_is_planned_from_kept_facts(tmp_path: Path) -> None:
+    folder = owners_folder(tmp_path, INVENTORY, group_data__sm90="serve_args = {'max-model-len': 4096}\n")
+    done = plan("inventory/home.py", folder=folder)
+    assert (
+        done.returncode,
+        "h200: nothing is known yet: run `gpufleet discover inventory/home.py`" in done.stdout,
+    ) == (2, True)
+    facts = folder / "inventory" / "facts" / "home" / "h200.json"
+    facts.parent.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "tests" / "data" / "facts" / "dual-h200-switch.json", facts)
+    (box,) = boxes("inventory/home.py", "--limit", "nv18", folder=folder)
+    assert box["facts_at"] and box["traits"] == ["sm90", "nvlink", "sm90_nvlink", "nv18", "gpus2"]
+    assert {item["because"]["max-model-len"] for item in box["instances"]} == {"group_data/sm90.py"}
+    assert not list(folder.rglob("*.part"))
+
+
+def test_an_owners_catalogue_counts_for_a_scenario(tmp_path: Path) -> None:
+    page = tmp_path / "files" / "models" / "mine.yaml"
+    page.parent.mkdir(parents=True)
+    page.write_text(
+        "schema: 1\nname: mine\ntitle: mine\nrevision: r\nsource: {path: /srv/mine}\nserved_name: mine\n",
+        encoding="utf-8",
+    )
+    (box,) = boxes("--topology", PAIRS, "--model", "mine", folder=tmp_path)
+    assert [item["gpus"] for item in box["instances"]] == [[0, 2], [1, 3]]
+    assert box["instances"][0]["memory"] == {}
