@@ -51,7 +51,7 @@ def _instance(item: Instance) -> tuple[str, ...]:
     return (
         item.name,
         item.stack.name,
-        ",".join(str(index) for index in item.gpus) or "cpu",
+        ",".join(str(index) for index in item.gpus) or ("none free" if item.size else "cpu"),
         item.link or "",
         str(item.port),
         length,
@@ -70,6 +70,8 @@ def notes(item: Planned) -> list[tuple[str, str]]:
         )
         for found in item.findings
     ]
+    if plan.instances and plan.idle_gpus:
+        lines.append((f"{plan.name}: not used: GPU {', '.join(str(index) for index in plan.idle_gpus)}", ""))
     if item.silenced:
         codes = ", ".join(dict.fromkeys(found.label for found in item.silenced))
         lines.append((f"{plan.name}: silenced: {codes} (by {silenced_by(plan)})", ""))

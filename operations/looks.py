@@ -105,7 +105,7 @@ def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[
     plan = plan_box(box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed)
     outcome = session.of(host.name)
     outcome.plan, outcome.findings = plan, check(plan, deploying=True)
-    for finding in outcome.findings:
+    for finding in [each for each in outcome.findings if each.level != "info"]:  # `gpufleet plan` shows those, too
         color = {"error": "red", "warning": "yellow"}.get(finding.level)
         host.log_styled(f"{finding.level} {finding.label}: {finding.message}. Remedy: {finding.remedy}", fg=color)
     return Decided(plan, changes(plan))

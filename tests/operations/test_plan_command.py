@@ -56,10 +56,13 @@ def test_the_json_of_a_scenario_has_what_was_agreed() -> None:
 
 def test_settings_are_the_strongest_and_go_into_mappings() -> None:
     given = ("--set", "serve_args.max-model-len=8192", "--set", "instances=1", "--set", "streams=2")
+    given += ("--set", "serve_env.VLLM_USE_V2_MODEL_RUNNER=0")
     (box,) = boxes("--topology", PAIRS, *MODEL, *given)
     (item,) = box["instances"]
     assert (item["args"]["max-model-len"], item["because"]["max-model-len"]) == (8192, "--set")
     assert item["args"]["compilation-config"]["cudagraph_capture_sizes"] == [4, 8]
+    assert item["env"]["VLLM_USE_V2_MODEL_RUNNER"] == "0"
+    assert "not used: GPU 1, 3" in plan("--topology", PAIRS, *MODEL, *given).stdout
 
 
 def test_several_models_share_a_box() -> None:
