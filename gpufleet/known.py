@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,9 @@ SCHEMA = 2  # of the facts, as hostkit.probe writes them
 PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None}
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}
 PASSING_OF_MEMORY: dict[str, Any] = {"available_mib": None}
+# Of a card, what `gpufleet.hardware` tells; and what it says of the rest of a box in other words.
+IDENTITY = ("index", "uuid", "name", "bus_id", "memory_mib")
+SAID_OF_HARDWARE = {"CPU: ": "cpu.", "RAM: ": "memory."}
 # Of an instance its port: a plan gives it the same again.
 KEPT_OF_INSTANCE = ("port",)
 
@@ -103,17 +106,31 @@ def telling(facts: Mapping[str, Any]) -> bool:
 
 def news(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """What changed between two looks, a line each: the hardware first, then driver, system, packages and the rest."""
-    hardware = {"machine_id", "cpu", "memory", "gpus", "links", "at"}
-    before = _flat({key: value for key, value in stable(old).items() if key not in hardware})
-    now = _flat({key: value for key, value in stable(new).items() if key not in hardware})
-    keys = sorted(key for key in {*before, *now} if before.get(key) != now.get(key))
-    shown = [f"{key}: {_said(before.get(key))} before, {_said(now.get(key))} now" for key in keys]
-    return differences(old, new) + shown
+    hardware = differences(old, new)
+    both = {gpu["uuid"] for gpu in old.get("gpus") or []} & {gpu["uuid"] for gpu in new.get("gpus") or []}
+    before, now = _flat(_beside_hardware(old, both)), _flat(_beside_hardware(new, both))
+    said = [prefix for word, prefix in SAID_OF_HARDWARE.items() if any(line.startswith(word) for line in hardware)]
+    keys = [key for key in sorted({*before, *now}) if not key.startswith(tuple(said))]
+    return hardware + [
+        f"{key}: {_said(before.get(key))} before, {_said(now.get(key))} now"
+        for key in keys
+        if before.get(key) != now.get(key)
+    ]
+
+
+def _beside_hardware(facts: Mapping[str, Any], uuids: Collection[str]) -> dict[str, Any]:
+    """What is kept of a box, without what `differences` tells; its cards by index, those of `uuids` only."""
+    kept = _without(stable(facts), {"machine_id", "links", "at"})
+    cards = [gpu for gpu in kept["gpus"] if gpu["uuid"] in uuids]
+    return {**kept, "gpus": {str(gpu["index"]): _without(gpu, IDENTITY) for gpu in cards}}
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"driver": {"version": "580"}}` as `{"driver.version": "580"}`; a list of mappings goes by its numbers."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(number): item for number, item in enumerate(value)}
         if isinstance(value, Mapping):
             flat.update(_flat(value, f"{prefix}{key}."))
         else:

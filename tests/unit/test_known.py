@@ -121,3 +121,29 @@ def test_news_are_hardware_first_then_the_rest(tmp_path: Path) -> None:
         "packages.g++: none before, 12 now",
     ]
     assert known.news(busy(), busy()) == []
+
+
+def test_news_of_what_is_no_hardware(tmp_path: Path) -> None:
+    old, new = busy(), busy()
+    old["cpu"] = {"cores": 8, "governor": "performance"}
+    new["cpu"] = {"cores": 8, "governor": "powersave"}
+    new["memory"] = {**new["memory"], "total_mib": 65500}
+    for facts, active, limit in ((old, True, 250), (new, False, 200)):
+        facts["gpus"][1].update(power={"limit_w": limit}, nvlinks=[{"link": 0, "active": True}, {"active": active}])
+    assert known.news(old, new) == [
+        "cpu.governor: performance before, powersave now",
+        "gpus.1.nvlinks.1.active: true before, false now",
+        "gpus.1.power.limit_w: 250 before, 200 now",
+        "memory.total_mib: 65536 before, 65500 now",
+    ]
+
+
+def test_what_is_said_of_the_hardware_is_not_said_twice(tmp_path: Path) -> None:
+    new = busy()
+    new["memory"] = {**new["memory"], "total_mib": 32768}
+    gone = new["gpus"].pop()
+    new["links"] = {}
+    assert known.news(busy(), new) == [
+        "RAM: 65536 MiB before, 32768 MiB now",
+        f"GPU 1 ({gone['bus_id']}), a card {gone['uuid']}, is gone",
+    ]
