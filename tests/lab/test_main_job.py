@@ -17,6 +17,7 @@ from gpufleet.layers import Layer
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.spelling import config
 from lab import state
+from tests.golden import test_reference_boxes as golden
 from tests.golden.environments import NAMESPACE
 from tests.lab.support import SmallLab, deploy, small_lab
 from tests.unit.fleets import cpu_facts, plan
@@ -194,15 +195,21 @@ def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) 
     assert done.code == 0, done.output
 
 
-def namespace(lab: SmallLab, yaml: str) -> dict[str, Any]:
-    """What vLLM's own parser, in the runtime on a box, makes of a configuration."""
+def namespaces(lab: SmallLab, pages: list[str], *options: str) -> list[dict[str, Any]]:
+    """What vLLM's own parser, in the runtime on a box, makes of configurations."""
     root = lab.where.boxes / "lab-1" / "root" / "root"
     (root / "namespace.py").write_text(NAMESPACE.read_text())
-    (root / "golden.yaml").write_text(yaml)
-    python = "VLLM_LOGGING_LEVEL=ERROR $(ls -d /opt/gpufleet/runtimes/*)/bin/python"
-    return dict(
-        json.loads(lab.sh("lab-1", f"{python} /root/namespace.py /root/golden.yaml 2>/dev/null").splitlines()[-1])
-    )
+    names = [f"golden-{number}.yaml" for number in range(len(pages))]
+    for name, page in zip(names, pages, strict=True):
+        (root / name).write_text(page)
+    python = "cd /root && VLLM_LOGGING_LEVEL=ERROR $(ls -d /opt/gpufleet/runtimes/*)/bin/python"
+    words = " ".join([*options, *names])
+    lines = lab.sh("lab-1", f"{python} namespace.py {words} 2>/dev/null").splitlines()
+    return [json.loads(line) for line in lines[-len(pages) :]]
+
+
+def namespace(lab: SmallLab, page: str) -> dict[str, Any]:
+    return namespaces(lab, [page])[0]
 
 
 def part_of(got: Any, wanted: Any) -> Any:
@@ -266,6 +273,14 @@ def test_the_genuine_parser_reads_what_the_plan_says(lab: SmallLab, folder: Path
     for name in BOXES:
         # What the plan of this box says, from the facts of its last run, as gpufleet keeps them.
         assert_read(namespace(lab, lab.sh(name, f"cat {HOME}/current/serve.yaml")), planned(lab, folder, name))
+
+
+def test_the_genuine_parser_makes_of_the_reference_boxes_what_the_recipes_say(lab: SmallLab) -> None:
+    names = golden.of_engine("vllm-0.27.1")
+    assert len(names) == 5
+    found = namespaces(lab, [golden.rendered(name) for name in names], "--changed")
+    for name, got in zip(names, found, strict=True):
+        assert got == json.loads(golden.golden(name).read_text(encoding="utf-8")), name
 
 
 def planned(lab: SmallLab, folder: Path, name: str) -> dict[str, Any]:
