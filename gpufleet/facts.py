@@ -5,10 +5,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import re
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -273,43 +270,6 @@ def json_schema() -> dict[str, Any]:
 def json_schema_text() -> str:
     """The text of docs/reference/facts.schema.json."""
     return json.dumps(json_schema(), indent=1) + "\n"
-
-
-def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """The same facts without what tells one box, card or owner from another: fit to be kept as test data.
-
-    UUIDs of cards are numbered, the host is `box`, what programs and mirrors are called is gone. Bus ids and links
-    stay, and so do the names of instances, runtimes and models.
-    """
-    clean = copy.deepcopy(dict(facts))
-    known = [gpu["uuid"] for gpu in clean["gpus"] if gpu["uuid"]]
-    uuids = {uuid: f"{_NO_UUID[:-12]}{number:012d}" for number, uuid in enumerate(known, 1)}
-    for gpu in clean["gpus"]:
-        gpu["uuid"] = uuids.get(gpu["uuid"])
-        for process in gpu["processes"]:
-            process["name"] = None
-    for listener in clean["ports"].values():
-        listener.update(command=None, unit=None)
-    for package in clean["nvidia_packages"].values():
-        package["origin"] = package["origin"] and _URL_HOST.sub("mirror.example", package["origin"])
-    for event in clean["xid"]:
-        event["last"] = _without_uuids(_PROGRAM.sub(r"\1=?", event["last"]), uuids)
-    host = re.compile(rf"(?<![\w-]){re.escape(clean['hostname'])}(?![\w-])")
-    for error in clean["errors"]:
-        said = _without_uuids(_URL_HOST.sub("mirror.example", error["message"]), uuids)
-        error["message"] = host.sub("box", said) if clean["hostname"] else said
-    return {**clean, "hostname": "box", "machine_id": None}
-
-
-_NO_UUID = "GPU-00000000-0000-0000-0000-000000000000"
-_UUID = re.compile(r"\b(GPU|MIG)-[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\b")
-_URL_HOST = re.compile(r"(?<=://)[^/\s]+")
-# what an Xid's text says of the program
-_PROGRAM = re.compile(r"\b(pid|name)=[^,]*")
-
-
-def _without_uuids(text: str, uuids: Mapping[str, str]) -> str:
-    return _UUID.sub(lambda found: uuids.get(found.group(0), _NO_UUID), text)
 
 
 if __name__ == "__main__":

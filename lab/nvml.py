@@ -9,12 +9,12 @@ import json
 import shutil
 import sys
 import tempfile
-import uuid
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpufleet import scenario as scenarios
 from lab import cache, paths
 from lab.errors import LabError
 from lab.shell import run
@@ -30,8 +30,6 @@ _FLAGS = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror", f"-Wl,-sonam
 _SETTINGS = ("gen", "gen_max", "width", "width_max", "limit_w", "persistence", "ecc", "mig", "display")
 _ANCESTORS = {"PIX": 10, "PXB": 20, "PHB": 30, "NODE": 40, "SYS": 50}
 _P2P = {"OK": 0, "CNS": 1, "GNS": 2, "TNS": 3, "NS": 5}
-# by driver branch, newest first: the CUDA version that a driver of that branch or above reports
-_CUDA = [(610, 13030), (595, 13020), (590, 13010), (580, 13000), (575, 12090), (570, 12080), (550, 12040), (0, 12020)]
 # (part of the name, NVLinks the card has whether bridged or not, default power limit in watts)
 _CARDS = [("V100-SXM2", 6, 300), ("RTX 2080 Ti", 2, 260), ("RTX 3090", 4, 350), ("RTX 5090", 0, 575)]
 
@@ -49,7 +47,7 @@ def scenario(name: str) -> dict[str, Any]:
 
 
 def gpu_uuid(scenario: dict[str, Any], index: int) -> str:
-    return "GPU-" + str(uuid.uuid5(uuid.NAMESPACE_URL, f"gpufleet-lab:{scenario['name']}:{index}"))
+    return scenarios.gpu_uuid(scenario["name"], index)
 
 
 def p2p_read(scenario: dict[str, Any], pair: str) -> str:
@@ -76,9 +74,8 @@ def conf(scenario: dict[str, Any]) -> str:
 
 
 def _lines(scenario: dict[str, Any]) -> Iterator[str]:
-    branch = int(scenario["driver"].split(".")[0])
     yield f"driver {scenario['driver']}"
-    yield f"cuda {next(cuda for least, cuda in _CUDA if branch >= least)}"
+    yield f"cuda {scenarios.cuda_of(scenario['driver'])}"
     peers = _peers(scenario)
     for gpu in scenario["gpus"]:
         index, (major, minor) = gpu["index"], gpu["compute_capability"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gpufleet import facts
+from gpufleet.anonymity import anonymous
 from hostkit import probe
 from tests.command import REPOSITORY
 from tests.unit.fleets import cpu_facts, gpu_facts
@@ -46,7 +47,7 @@ def test_the_probe_of_this_machine_is_valid() -> None:
     answer = probe.run({"packages": ["g++", "never-there"]})["facts"]
     assert facts.problems(answer) == []
     assert facts.problems(json.loads(json.dumps(answer))) == []
-    assert facts.problems(facts.anonymous(answer)) == []
+    assert facts.problems(anonymous(answer)) == []
 
 
 def test_facts_of_a_box_that_told_nothing_are_valid() -> None:
@@ -62,7 +63,7 @@ def test_facts_that_other_tests_use_are_valid() -> None:
 def test_answers_of_real_machines_are_valid_and_anonymous(path: Path) -> None:
     kept = json.loads(path.read_text(encoding="utf-8"))
     assert facts.problems(kept) == []
-    assert facts.anonymous(kept) == kept
+    assert anonymous(kept) == kept
 
 
 @pytest.mark.parametrize(
@@ -117,9 +118,9 @@ def test_names_and_numbers_go_and_the_hardware_stays() -> None:
     answer["ports"] = {"8000": {"pid": 5, "command": "secret", "unit": "secret.service"}}
     answer["errors"] = [{"source": "x", "message": f"turing-1: turing-12 {UUID} http://mirror.home/"}]
     before = copy.deepcopy(answer)
-    clean = facts.anonymous(answer)
+    clean = anonymous(answer)
     assert answer == before
-    assert facts.problems(clean) == [] and facts.anonymous(clean) == clean
+    assert facts.problems(clean) == [] and anonymous(clean) == clean
     text = json.dumps(clean)
     assert not any(word in text for word in ("secret", UUID, OTHER, "turing-1:", "mirror.home", "pw@"))
     assert [gpu["uuid"] for gpu in clean["gpus"]] == [
@@ -137,7 +138,7 @@ def test_a_card_without_an_answer_stays_without_uuid() -> None:
     answer = gpu_facts()
     answer["gpus"][0]["uuid"] = None
     answer["gpus"][1]["uuid"] = UUID
-    assert [gpu["uuid"] for gpu in facts.anonymous(answer)["gpus"]] == [
+    assert [gpu["uuid"] for gpu in anonymous(answer)["gpus"]] == [
         None,
         "GPU-00000000-0000-0000-0000-000000000001",
     ]
