@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from gpufleet.errors import ConfigError, nearest
+from gpufleet.known import SCHEMA
 from gpufleet.schema import Data, OneLine, read
 from gpufleet.topology import rank
 
-SCHEMA = 2  # of the facts that are made of it
 # By driver branch, newest first: the CUDA version that a driver of that branch or above reports.
 _CUDA = [(610, 13030), (595, 13020), (590, 13010), (580, 13000), (575, 12090), (570, 12080), (550, 12040), (0, 12020)]
 
