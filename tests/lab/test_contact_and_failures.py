@@ -245,7 +245,7 @@ def test_a_port_that_is_taken(lab: SmallLab, tmp_path: Path) -> None:
         lab.sh("lab-2", "systemctl stop foreign")
     line = done.problem("lab-2")
     assert done.code == 3 and done.state("lab-1") == HELD, done.output
-    assert "port 8000 is taken by foreign.service" in line and "[GF604]" in line
+    assert "port 8000 is taken by foreign.service" in line and "[GF604 port-taken]" in line
     assert done.state("lab-2") == "refused"
     untouched(lab, "lab-2")
 
@@ -255,7 +255,7 @@ def test_missing_packages_where_apt_is_the_owners(lab: SmallLab, tmp_path: Path)
     done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": serving(lab, host=host)}))
     line = done.problem("lab-2")
     assert done.code == 3 and done.state("lab-1") == HELD, done.output
-    assert "g++" in line and "libnuma1" in line and "[GF602]" in line
+    assert "g++" in line and "libnuma1" in line and "[GF602 packages-missing]" in line
     untouched(lab, "lab-2")
 
 
@@ -263,7 +263,7 @@ def test_a_refused_box_that_is_left_out(lab: SmallLab, tmp_path: Path) -> None:
     data = serving(lab, host={"toolkit": "none", "install_packages": False}, rollout={"on_refusal": "leave out"})
     done = deploy(lab.folder(tmp_path, {"lab-1": {}, "lab-2": data}))
     assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
-    assert "[GF602]" in done.problem("lab-2") and done.state("lab-2") == "refused"
+    assert "[GF602 packages-missing]" in done.problem("lab-2") and done.state("lab-2") == "refused"
     untouched(lab, "lab-2")
 
 

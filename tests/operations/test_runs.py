@@ -193,7 +193,7 @@ def test_an_error_on_one_box_refuses_the_whole_run(three: Boxes, tmp_path: Path,
     done = deploy(three.folder(tmp_path, cpu_1=ASKS_FOR_GPUS), option)
     assert done.returncode == 3, done.stdout
     assert "gpufleet: the run is refused because of cpu-1, and no box was changed" in done.stdout
-    assert "[GF121]" in line(done.stdout, "cpu-1") and state(done.stdout, "cpu-1") == "refused"
+    assert "[GF121 expected-gpus]" in line(done.stdout, "cpu-1") and state(done.stdout, "cpu-1") == "refused"
     for name in ("turing-1", "ampere-1"):
         assert state(done.stdout, name) == "not touched: the run was refused"
     assert "Beginning operation run" not in done.stdout and "Traceback" not in done.stdout
@@ -210,7 +210,7 @@ def test_a_refusal_and_a_box_that_is_off(three: Boxes, tmp_path: Path) -> None:
 def test_by_setting_a_refused_box_is_left_out(three: Boxes, tmp_path: Path, option: str) -> None:
     done = deploy(three.folder(tmp_path, cpu_1=LEFT_OUT), option)
     assert done.returncode == 1, done.stdout
-    assert "[GF121]" in line(done.stdout, "cpu-1") and state(done.stdout, "cpu-1") == "refused"
+    assert "[GF121 expected-gpus]" in line(done.stdout, "cpu-1") and state(done.stdout, "cpu-1") == "refused"
     assert state(done.stdout, "turing-1") == state(done.stdout, "ampere-1") == "nothing to do"
 
 
@@ -245,7 +245,7 @@ def test_changed_hardware_is_refused_until_it_is_discovered(three: Boxes, tmp_pa
         done = deploy(folder, option)
         assert done.returncode == 3, done.stdout
         said = line(done.stdout, "turing-1")
-        assert "RAM: 65536 MiB before, 32768 MiB now; 0-1: NV2 before, NV1 now [GF109]" in said
+        assert "RAM: 65536 MiB before, 32768 MiB now; 0-1: NV2 before, NV1 now [GF109 hardware-changed]" in said
         assert "`gpufleet discover`" in said
         assert state(done.stdout, "cpu-1") == "not touched: the run was refused"
     assert three.cached(folder, "turing-1") == kept
