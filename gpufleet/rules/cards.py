@@ -25,7 +25,10 @@ def hardware_changed(plan: BoxPlan) -> Said:
     """The cards or links are not those of the last look. A plan made for the box as it was would not be this one."""
     if plan.hardware_changes:
         said = "; ".join(plan.hardware_changes)
-        yield f"the hardware has changed: {said}", "put it right, or run `gpufleet discover` to accept it"
+        yield (
+            f"the hardware has changed: {said}",
+            f"put it right; or accept it: gpufleet discover {plan.box.source.split(':')[0]} --limit {plan.name}",
+        )
 
 
 @rule(

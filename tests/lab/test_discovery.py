@@ -73,7 +73,7 @@ def test_a_link_that_went_is_refused_until_it_is_discovered(lab: SmallLab, tmp_p
         done = deploy(folder)
         assert done.code == 3 and done.state("lab-1") == "refused", done.output
         said = done.problem("lab-1")
-        assert "0-1: NV2 before, NV1 now" in said and "`gpufleet discover`" in said
+        assert "0-1: NV2 before, NV1 now" in said and "gpufleet discover inventory/home.py --limit" in said
         # lab-2 was to get a compiler: nothing of it was begun
         assert done.state("lab-2") == "not touched: the run was refused"
         assert lab.sh("lab-2", "ls -d /usr/local/cuda* /etc/apt/sources.list.d/gpufleet* 2>/dev/null || :") == ""

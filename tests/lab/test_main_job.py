@@ -175,7 +175,12 @@ def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) 
     before = pids(lab)
     good = lab.sh("lab-3", f"readlink {HOME}/current")
     (folder / "group_data").mkdir()
-    (folder / "group_data" / "cpu.py").write_text('serve_args = {"no-such-flag": 1}\n')
+    unknown = 'serve_args = {"no-such-flag": 1}\n'
+    (folder / "group_data" / "cpu.py").write_text(unknown)
+    done = deploy(folder)
+    assert done.code == 3 and "no-such-flag" in done.problem("lab-3"), done.output
+    assert pids(lab) == before
+    (folder / "group_data" / "cpu.py").write_text(unknown + 'silence = ["unknown-flag"]\n')
     done = deploy(folder)
     assert done.code == 1, done.output
     assert "take that flag out of serve_args" in done.problem("lab-3").replace("Take", "take")

@@ -246,7 +246,7 @@ def test_changed_hardware_is_refused_until_it_is_discovered(three: Boxes, tmp_pa
         assert done.returncode == 3, done.stdout
         said = line(done.stdout, "turing-1")
         assert "RAM: 65536 MiB before, 32768 MiB now; 0-1: NV2 before, NV1 now [GF109 hardware-changed]" in said
-        assert "`gpufleet discover`" in said
+        assert "gpufleet discover inventory/home.py --limit" in said
         assert state(done.stdout, "cpu-1") == "not touched: the run was refused"
     assert three.cached(folder, "turing-1") == kept
     found = run(tmp_path, "discover", "inventory/home.py", "--limit", "turing-1", program=GPUFLEET)
