@@ -8,7 +8,11 @@ from gpufleet.inventory import by_traits
 
 boxes = [
     # ssh_hostname and the other ssh_… keys are pyinfra's; your ~/.ssh/config is honoured too.
-    ("turing-1", {"ssh_hostname": "192.168.1.11", "ssh_user": "me", "serve": ["qwen3-0.6b"]}),
+    # The stack goes with the cards; those for GPUs can be planned with, not installed yet, so here is the one for CPUs.
+    (
+        "turing-1",
+        {"ssh_hostname": "192.168.1.11", "ssh_user": "me", "stack": "vllm-0.27.1-cpu", "serve": ["qwen3-0.6b"]},
+    ),
     # A serve entry can say more: another port, flags and variables of the engine for this box only.
     (
         "ampere-1",
@@ -16,6 +20,7 @@ boxes = [
             "ssh_hostname": "192.168.1.12",
             "ssh_user": "root",
             "expect": {"gpus": 2, "nvlink": 4},
+            "stack": "vllm-0.27.1-cpu",
             "serve": [{"model": "qwen3-0.6b", "port": 8080, "args": {"max-model-len": 8192}}],
         },
     ),
