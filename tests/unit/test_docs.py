@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from gpufleet.rules import page as rules
@@ -116,6 +117,19 @@ def test_every_setting_has_its_row_and_no_other(kind: type[Data], prefix: str) -
     section = page.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
     rows = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
     assert rows == {prefix + name for name in kind.model_fields}
+
+
+@pytest.mark.parametrize("name", ["plan", "discover"])
+def test_options_of_a_command_exist_and_are_documented(name: str) -> None:
+    from gpufleet.cli import main
+
+    command = main.commands[name]
+    known = {word for item in command.params if isinstance(item, click.Option) for word in item.opts}
+    lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
+    calls = [line.split("`")[0] for line in re.findall(rf"gpufleet {name} (.+)", "\n".join(lines))]
+    named = {word for call in calls for word in re.findall(r"(?<![\w-])--[a-z-]+", call)}
+    assert named and named <= known
+    assert {word for word in known if not any(word in line for line in lines)} == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
