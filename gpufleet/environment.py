@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from gpufleet.models import Model
 from gpufleet.paths import ROOT
 from gpufleet.stacks import Stack
 from gpufleet.toolkit import version
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
 PLACEHOLDER = "{cores}"
+# Where engines and compilers keep what they compiled, by the folder of it below an instance's cache.
+CACHES = {
+    "VLLM_CACHE_ROOT": "vllm",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "XDG_CACHE_HOME": "xdg",
+}
 
 
 def always(cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -23,11 +33,11 @@ def always(cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def computed(
-    name: str, stack: Stack, cards: Sequence[Mapping[str, Any]], toolkit: str | None
+    name: str, stack: Stack, model: Model, cards: Sequence[Mapping[str, Any]], toolkit: str | None
 ) -> list[tuple[str, dict[str, str]]]:
     """(reason, variables) of an instance, for those that no layer set.
 
-    Caches are separate for each instance and runtime: a compile cache left by another model or version crashes.
+    Caches are separate for each instance, runtime and model: a compile cache that another one left crashes.
     """
     runtime = f"{ROOT}/runtimes/{stack.runtime}"
     path = [f"{runtime}/bin"]
@@ -38,16 +48,11 @@ def computed(
         cuda = f"/usr/local/cuda-{version(toolkit)}"
         path.append(f"{cuda}/bin")
         found.append(("computed: the toolkit", {"CUDA_HOME": cuda, "LD_LIBRARY_PATH": f"{cuda}/lib64"}))
-    cache = f"/var/cache/gpufleet-{name}/{stack.runtime}"
+    cache = f"/var/cache/gpufleet-{name}/{stack.runtime}/{model.name}-{model.revision}"
     places = {
         "PATH": ":".join([*path, *SYSTEM_PATH]),
         "HOME": f"/var/lib/gpufleet-{name}",
-        "VLLM_CACHE_ROOT": f"{cache}/vllm",
-        "TORCHINDUCTOR_CACHE_DIR": f"{cache}/inductor",
-        "TRITON_CACHE_DIR": f"{cache}/triton",
-        "TORCH_EXTENSIONS_DIR": f"{cache}/torch_extensions",
-        "FLASHINFER_WORKSPACE_BASE": f"{cache}/flashinfer",
-        "XDG_CACHE_HOME": f"{cache}/xdg",
+        **{name: f"{cache}/{folder}" for name, folder in CACHES.items()},
         "HF_HUB_OFFLINE": "1",
     }
     return [*found, ("computed: places of this instance", places)]

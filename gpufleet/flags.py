@@ -118,7 +118,8 @@ def compute_captures(args: Values, dialect: Dialect, streams: int | None) -> Non
     if given is None and (config or {}).get("cudagraph_mode") != "NONE":
         step = tokens + 1
         sizes = [step * number for number in range(1, streams + 1)]
-        why = f"computed: multiples of {step} ({tokens} speculative tokens and 1) for {streams} streams"
+        many = f"{streams} streams" if streams > 1 else "1 stream"
+        why = f"computed: multiples of {step} ({tokens} speculative tokens and 1) for {many}"
         args.lay(why, {dialect.compilation: {"cudagraph_capture_sizes": sizes}})
         given = sizes
     if given and (config or {}).get("max_cudagraph_capture_size") is None:

@@ -101,7 +101,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
 
     toolkit = toolkit_for(stack, settings, cards or list(by_index.values()))
     _fill_in(variables, facts)
-    for reason, found in computed(name, stack, cards, toolkit):
+    for reason, found in computed(name, stack, model, cards, toolkit):
         variables.lay(reason, {key: value for key, value in found.items() if key not in variables.values})
     if cards:
         variables.lay("computed: the instance's GPUs", always(cards))

@@ -198,7 +198,9 @@ def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place
             found = _as_far_as_it_goes(sizes, sorted(indexes))
         taken = iter(found)
         for number, want in of_kind:
-            groups[number] = sorted(next(taken) for _ in range(want.count or 1))
+            groups[number] = sorted(
+                (next(taken) for _ in range(want.count or 1)), key=lambda group: (-len(group), group)
+            )
     numbers: Counter[int] = Counter()  # an entry on several kinds of card goes on counting
     for number, want in enumerate(wants):
         for group in groups.get(number) or [()] * (want.count or 1):

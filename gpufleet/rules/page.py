@@ -24,8 +24,9 @@ HEAD = """\
 <!-- Made by `python -m gpufleet.rules`; what is written here by hand is lost. -->
 
 A rule looks at the plan of one box before any box is touched. An **error** refuses it: nothing is changed, and the
-exit code is 3 ([leaving such a box out](reference/settings.md#rollout)). A **warning** and an **info** are shown, and
-the box is deployed. Each finding says cause and remedy; its code leads here. What a box does not tell is no finding.
+exit code is 3 ([leaving such a box out](reference/settings.md#rollout)). A **warning** is shown, and the box is
+deployed; an **info** is shown by `gpufleet plan` only. Each finding says cause and remedy; its code leads here. What a
+box does not tell is no finding.
 
 A rule you know better than: `silence = ["GF603"]`, or by its name, `["disk-space"]`, in any layer or a box's data.
 `gpufleet plan` says what is silenced, and by which layer. A rule that does not exist is refused. Which known problem is

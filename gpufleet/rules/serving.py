@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gpufleet.dialect import DIALECTS
+from gpufleet.environment import CACHES
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import by_vllm, computed, from_stack, mapping, source_of
@@ -177,13 +178,7 @@ def shared_cache(plan: BoxPlan) -> Said:
     """A cache of compiled kernels is put where another instance or runtime has its own, or had: what it left there
     crashes the next one."""
     for instance in plan.instances:
-        for name in (
-            "VLLM_CACHE_ROOT",
-            "TORCHINDUCTOR_CACHE_DIR",
-            "TRITON_CACHE_DIR",
-            "XDG_CACHE_HOME",
-            "TORCH_EXTENSIONS_DIR",
-        ):
+        for name in CACHES:
             if instance.env.get(name) and not computed(instance, name):
                 source = source_of(instance.variables, name)
                 yield f"{instance.name}: {name} is {instance.env[name]} ({source})", f"take {name} out of serve_env"
