@@ -127,6 +127,14 @@ def compute_captures(args: Values, dialect: Dialect, streams: int | None) -> Non
         args.lay(why, {dialect.compilation: {"max_cudagraph_capture_size": max(given)}})
 
 
+def compute_all_reduce(args: Values, stack: Stack, size: int, link: str | None) -> None:
+    """Custom all-reduce off for more than two cards that are not all joined by NVLink: vLLM has none for them."""
+    names = ("disable-custom-all-reduce", "no-disable-custom-all-reduce")
+    mesh = link is not None and link.startswith("NV")
+    if stack.engine == "vllm" and size > 2 and not mesh and not any(name in args.values for name in names):
+        args.lay(f"computed: {size} cards that are not all joined by NVLink", {names[0]: True})
+
+
 def speculative_tokens(args: Mapping[str, Any], dialect: Dialect) -> int:
     """Tokens drafted in each step; 0 without speculation."""
     config = args.get(dialect.speculative) if dialect.speculative else None

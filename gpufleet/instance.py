@@ -11,7 +11,7 @@ from typing import Any
 from gpufleet.dialect import DIALECTS
 from gpufleet.environment import PLACEHOLDER, always, computed
 from gpufleet.fit import memory_of
-from gpufleet.flags import compute_captures, compute_requests, streams_of, written
+from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, streams_of, written
 from gpufleet.memory import Memory
 from gpufleet.models import Model
 from gpufleet.placement import Place
@@ -91,6 +91,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     if on_gpus:
         flags.lay(place.why or "default", {dialect.tensor_parallel: place.size})
         compute_captures(flags, dialect, streams)
+        compute_all_reduce(flags, stack, len(cards), link)
         if stack.device_ids:
             indexes = ",".join(str(number) for number in range(len(cards)))
             flags.lay("computed: indexes within CUDA_VISIBLE_DEVICES", {"device-ids": indexes})

@@ -12,6 +12,7 @@ from gpufleet.errors import ConfigError
 from gpufleet.fit import holds
 from gpufleet.flags import compute_requests, recipe_value, streams_of, written
 from gpufleet.groups import choose
+from gpufleet.layers import Layer
 from gpufleet.models import Model
 from gpufleet.settings import Serve
 from gpufleet.stacks import Stack
@@ -55,7 +56,8 @@ class _Want:
     entry: Serve
     model: Model
     stack: Stack
-    kind: tuple[int, ...]  # the cards of that compute capability that are free
+    kind: tuple[int, ...]  # the cards of that compute capability that are free and hold it, if any do
+    roomy: frozenset[int]  # all cards of the box, free or not, of which `size` hold it; or all of the kind
     size: int
     count: int | None  # None: as many as there is room for
     why: str
@@ -109,16 +111,22 @@ def _wants(
         chosen = chosen or f"computed: the default for {name}"
         count = strongest(layers, "instances")[0]
         if "cpu" in stack.arch:
-            yield _Want(entry, model, stack, (), 0, count or 1, "", chosen, True)
+            yield _Want(entry, model, stack, (), frozenset(), 0, count or 1, "", chosen, True)
             return
         asked, why = strongest(layers, "tensor_parallel_size")
         if asked is None:
             asked, why = recipe_value(model, stack, traits, "tensor_parallel_size")
+        args = _args(stack, model, layers, traits)
         if asked is not None:
             size, fits = asked, asked <= len(kind)
         else:
-            size, fits, why = _fewest(view, facts, entry, model, stack, kind, traits)
-        yield _Want(entry, model, stack, tuple(kind), size, count, str(why), chosen, fits and name in stack.arch)
+            size, fits, why = _fewest(facts, model, stack, kind, args)
+        alike = [gpu for gpu in gpus.values() if arch(gpu) == name]
+        roomy = _roomy(model, stack, alike, size, args)
+        own = [index for index in kind if index in roomy]
+        if len(own) < size * (count or 1):  # there are not enough of them: rules say so of the ones that are too small
+            roomy, own = frozenset(gpu["index"] for gpu in alike), kind
+        yield _Want(entry, model, stack, tuple(own), roomy, size, count, str(why), chosen, fits and name in stack.arch)
 
 
 def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -> Stack | None:
@@ -132,14 +140,27 @@ def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -
     return found[0] if found else None
 
 
+def _args(stack: Stack, model: Model, layers: Sequence[Layer], traits: Sequence[str]) -> Mapping[str, Any]:
+    """The flags that decide memory, as far as they are known before there is a place."""
+    args = written(stack, model, layers, traits).args
+    streams, source = streams_of(model, stack, layers, traits)
+    compute_requests(args, stack, model, streams, source)
+    return args.values
+
+
+def _roomy(
+    model: Model, stack: Stack, gpus: Sequence[Mapping[str, Any]], size: int, args: Mapping[str, Any]
+) -> frozenset[int]:
+    """Those GPUs of which any `size` hold the model at its full length: of cards of one kind the large ones."""
+    enough: dict[int, bool] = {}
+    for gpu in gpus:
+        if gpu["memory_mib"] not in enough:
+            enough[gpu["memory_mib"]] = holds(model, stack, [gpu], size, args)
+    return frozenset(gpu["index"] for gpu in gpus if enough[gpu["memory_mib"]])
+
+
 def _fewest(
-    view: View,
-    facts: Mapping[str, Any],
-    entry: Serve,
-    model: Model,
-    stack: Stack,
-    kind: Sequence[int],
-    traits: Sequence[str],
+    facts: Mapping[str, Any], model: Model, stack: Stack, kind: Sequence[int], args: Mapping[str, Any]
 ) -> tuple[int, bool, str]:
     """The fewest GPUs of a kind that hold the model at its full length; without sizes of the model, an island."""
     gpus = [gpu for gpu in facts["gpus"] if gpu["index"] in kind]
@@ -149,14 +170,11 @@ def _fewest(
         largest = max((len(island) for island in islands(gpus, facts.get("links") or {})), default=1)
         room = largest if largest > 1 else len(kind)
         return max(size for size in sizes if size <= max(room, 1)), bool(kind), "computed: the GPUs that are joined"
-    args = written(stack, model, view.layers(entry, traits), traits).args
-    streams, source = streams_of(model, stack, list(view.layers(entry, traits)), traits)
-    compute_requests(args, stack, model, streams, source)
     sizes = [size for size in sizes if shape.heads % size == 0] or [1]
     if not kind:
         return sizes[0], False, "computed: the fewest GPUs"
     for size in sizes:
-        if holds(model, stack, gpus, size, args.values):
+        if len(_roomy(model, stack, gpus, size, args)) >= size:
             return size, True, f"computed: the fewest GPUs that hold {model.name} at its full length"
     return sizes[-1], False, "computed: all GPUs of a kind, and still too few"
 
@@ -176,11 +194,15 @@ def _best(facts: Mapping[str, Any], wants: Sequence[_Want]) -> _Want | None:
 
 def _unplaced(view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], entry: Serve, model: Model) -> Unplaced:
     kinds = sorted({arch(gpu) for gpu in facts.get("gpus") or []}) or ["cpu"]
-    known = sorted({name for stack in stacks.values() for name in stack.default_for})
+    able = sorted(stack.name for stack in stacks.values() if set(kinds) & set(stack.arch))
+    known = sorted(
+        {name for stack in stacks.values() for name in stack.default_for}, key=lambda name: (len(name), name)
+    )
+    named = f"name one with `stack` ({', '.join(able)}), or " if able else ""
     return Unplaced(
         model.name,
         f"no stack is known for {' or '.join(kinds)}",
-        f"name one with `stack`, or serve {model.name} on a box with one of: {', '.join(known)}",
+        f"{named}serve {model.name} on a box with one of: {', '.join(known)}",
     )
 
 
@@ -192,15 +214,19 @@ def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place
         kind = [gpu for gpu in gpus if arch(gpu) == name]
         indexes = {gpu["index"] for gpu in kind}
         of_kind = [(number, want) for number, want in enumerate(wants) if set(want.kind) & indexes]
-        sizes = [want.size for _, want in of_kind for _ in range(want.count or 1)]
-        found: Sequence[tuple[int, ...]] | None = choose(sizes, kind, facts.get("links") or {})
-        if found is None:
-            found = _as_far_as_it_goes(sizes, sorted(indexes))
-        taken = iter(found)
-        for number, want in of_kind:
-            groups[number] = sorted(
-                (next(taken) for _ in range(want.count or 1)), key=lambda group: (-len(group), group)
-            )
+        if all(want.roomy >= indexes for _, want in of_kind):
+            together = [of_kind]
+        else:  # first those that need large cards
+            together = [[item] for item in sorted(of_kind, key=lambda item: len(item[1].roomy))]
+        for items in together:
+            sizes = [want.size for _, want in items for _ in range(want.count or 1)]
+            roomy = frozenset(indexes).intersection(*(want.roomy for _, want in items))
+            found = _chosen(sizes, [gpu for gpu in kind if gpu["index"] in roomy & indexes], facts.get("links") or {})
+            taken = iter(found)
+            for number, want in items:
+                own = [next(taken) for _ in range(want.count or 1)]
+                groups[number] = sorted(own, key=lambda group: (-len(group), group))
+            indexes -= {index for group in found for index in group}
     numbers: Counter[int] = Counter()  # an entry on several kinds of card goes on counting
     for number, want in enumerate(wants):
         for group in groups.get(number) or [()] * (want.count or 1):
@@ -209,10 +235,15 @@ def _grouped(facts: Mapping[str, Any], wants: Sequence[_Want]) -> Iterator[Place
             yield Place(want.entry, want.model, want.stack, nth, group, want.size, want.why, want.stack_why)
 
 
-def _as_far_as_it_goes(sizes: Sequence[int], free: list[int]) -> list[tuple[int, ...]]:
-    """More is asked for than there is: in order, the last ones short. A rule refuses such a plan."""
-    groups = []
-    for size in sizes:
-        groups.append(tuple(free[:size]))
+def _chosen(sizes: Sequence[int], gpus: Sequence[Mapping[str, Any]], links: Mapping[str, str]) -> list[tuple[int, ...]]:
+    """A group for each size. When more is asked for than there is, the last ones are short: a rule refuses that."""
+    for whole in range(len(sizes), -1, -1):
+        found = choose(sizes[:whole], gpus, links)
+        if found is not None:
+            break
+    found = list(found or [])
+    free = [gpu["index"] for gpu in gpus if not any(gpu["index"] in group for group in found)]
+    for size in sizes[len(found) :]:
+        found.append(tuple(free[:size]))
         free = free[size:]
-    return groups
+    return found

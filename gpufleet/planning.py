@@ -42,7 +42,8 @@ def checked_plan(plan: BoxPlan) -> Planned:
 def overrides(given: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
     """The settings of `--set KEY=VALUE` and `--model NAME`. Raises ConfigError for what is no setting.
 
-    A value is JSON, or True, False, None, or else text (of a variable always text); a dotted key goes into a mapping.
+    A value is JSON, or True, False, None, or else text (of a variable always text; `none` is a value of
+    host.toolkit); a dotted key goes into a mapping.
     """
     values: dict[str, Any] = {"serve": list(models)} if models else {}
     problems = []
@@ -58,7 +59,8 @@ def overrides(given: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
             if not isinstance(branch, dict):
                 problems.append(f"{OPTION} {item!r}: {parent} was given another value before")
                 branch = {}
-        branch[last] = text if parents[:1] == ["serve_env"] else _value(text)
+        as_text = parents[:1] == ["serve_env"] or item == "host.toolkit=none"
+        branch[last] = text if as_text else _value(text)
     if problems:
         raise ConfigError(problems)
     return checked(values, OPTION)

@@ -15,8 +15,14 @@ from gpufleet.known import SCHEMA
 from gpufleet.schema import Data, OneLine, read
 from gpufleet.topology import rank
 
-# By driver branch, newest first: the CUDA version that a driver of that branch or above reports.
-_CUDA = [(610, 13030), (595, 13020), (590, 13010), (580, 13000), (575, 12090), (570, 12080), (550, 12040), (0, 12020)]
+# By driver branch, newest first: the CUDA version that a driver of that branch or above reports (the release notes of
+# each CUDA version name the driver that came with it).
+_CUDA = [
+    *((610, 13030), (595, 13020), (590, 13010), (580, 13000)),
+    *((575, 12090), (570, 12080), (565, 12070), (560, 12060), (555, 12050), (550, 12040), (545, 12030), (535, 12020)),
+    *((530, 12010), (525, 12000), (520, 11080), (515, 11070), (510, 11060), (495, 11050), (470, 11040), (465, 11030)),
+    *((460, 11020), (455, 11010), (450, 11000), (440, 10020), (418, 10010), (410, 10000), (0, 9000)),
+]
 
 
 def _link(word: str) -> str:

@@ -147,7 +147,8 @@ def degraded(links: Mapping[str, str], gpus: Sequence[Gpu], expected: int | None
     With `expected`: in a box of bridged cards (none has more than one NVLink peer) each pair must have so many; cards
     without a bridge are named too, but for one left over of an odd number, cards that are alone of their name, and
     cards of a name without any NVLink where those of another name have it. In a mesh or a cube, where uneven pairs
-    are the board's own wiring, the best pair of each card must have so many.
+    are the board's own wiring, the best pair of each card must have so many; where no pair at all does, all pairs of
+    a card together: 2 and 6 are both right for a DGX-1, and only 6 tells when any one of its links is down.
     Without: bridged pairs with fewer links than another pair of the same cards in the box; nothing in a mesh or a cube.
     """
     names = {gpu["index"]: gpu["name"] for gpu in gpus}
@@ -183,16 +184,23 @@ def _fewer_than_alike(found: Mapping[str, int], names: Mapping[int, Any]) -> lis
 def _poor_cards(
     found: Mapping[str, int], names: Mapping[int, Any], peers: Mapping[int, int], expected: int
 ) -> list[str]:
-    """Cards of a mesh whose best pair has fewer links than expected; a kind without any NVLink has none to miss."""
-    best = dict.fromkeys(names, 0)
+    """Cards of a mesh with fewer links than expected, in their best pair or in all; a kind without NVLink misses none.
+
+    In all counts where some card has just so many and no pair has: behind a switch each pair has the same links again.
+    """
+    best, total = dict.fromkeys(names, 0), dict.fromkeys(names, 0)
     for pair, count in found.items():
         for gpu in _ends(pair):
             best[gpu] = max(best[gpu], count)
+            total[gpu] += count
     linked = {names[gpu] for gpu in peers}
+    in_all = max(best.values(), default=0) < expected and expected in total.values()
     return [
-        f"GPU {gpu} ({names[gpu]}): at most {_count(count)} to another GPU, {expected} are expected"
+        f"GPU {gpu} ({names[gpu]}): "
+        + (f"{_count(total[gpu])} in all" if in_all else f"at most {_count(count)} to another GPU")
+        + f", {expected} are expected"
         for gpu, count in sorted(best.items())
-        if count < expected and names[gpu] in linked
+        if (total[gpu] if in_all else count) < expected and names[gpu] in linked
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpufleet.plan import BoxPlan, Instance
-from gpufleet.rules.base import Said, rule
+from gpufleet.rules.base import Level, Said, rule
 from gpufleet.rules.look import all_nvlink, archs, by_vllm, cards, flag, graphs_mode, is_geforce, states
 
 OFF = 'serve_args = {"disable-custom-all-reduce": True}'
@@ -33,7 +33,7 @@ def custom_all_reduce(plan: BoxPlan) -> Said:
     of a group it ends in Xid 62 and 0.1 tok/s: an error.
 
     Information only: pairs of 2080 Ti with the stacks made for them, which are known to run so; and cards that have no
-    P2P, where vLLM leaves it off by itself.
+    P2P, where vLLM leaves it off by itself (a warning when it was switched on by name).
     """
     for instance in _on(plan):
         found, own = archs(plan, instance), cards(plan, instance)
@@ -45,7 +45,8 @@ def custom_all_reduce(plan: BoxPlan) -> Said:
         elif found == {"sm75"} and "fp8-kv-sm75" in instance.stack.provides and len(own) == 2:
             yield f"{instance.name}: custom all-reduce is on, as on the reference boxes", f"if it fails: {OFF}", "info"
         elif reads and "OK" not in reads and not all_nvlink(plan, instance):
-            yield f"{instance.name}: custom all-reduce is on, and the cards have no P2P for it", OFF, "info"
+            level: Level = "warning" if flag(instance, "disable-custom-all-reduce") is False else "info"
+            yield f"{instance.name}: custom all-reduce is on, and the cards have no P2P for it", OFF, level
         else:
             yield f"{instance.name}: custom all-reduce is on for {own[0]['name']}", OFF
 

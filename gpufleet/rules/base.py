@@ -103,7 +103,8 @@ def silenced_by(plan: BoxPlan) -> str:
 
 
 def _ask(plan: BoxPlan, rules: list[Rule], deploying: bool = False) -> list[Finding]:
-    findings = [finding for item in rules for finding in item.findings(plan, deploying)]
+    # Of a stack or a toolkit the same is found for each instance that has it: said once.
+    findings = dict.fromkeys(finding for item in rules for finding in item.findings(plan, deploying))
     return sorted(findings, key=lambda finding: LEVELS.index(finding.level))
 
 

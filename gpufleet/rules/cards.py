@@ -192,12 +192,16 @@ def _draws(name: object) -> bool:
     remedy="Serve on newer cards, or with another engine, outside gpufleet.",
 )
 def card_too_old(plan: BoxPlan) -> Said:
-    """No engine here has kernels for cards older than Volta."""
+    """No engine here has kernels for cards older than Volta. Information where newer cards of the box serve."""
     old = [gpu for gpu in gpus(plan) if capability(gpu) < (7, 0)]
     if old:
+        used = {index for instance in on_gpus(plan) for index in instance.gpus}
+        served = used and not used & {gpu["index"] for gpu in old}
+        level: Level = "info" if served else "warning"
         yield (
             f"{old[0]['name']} ({arch(old[0])}) is older than any stack here is made for",
-            "take it out of the plan: name the cards' stack for the others, and serve nothing on this one",
+            "nothing has to be done: the newer cards serve, it stays idle" if served else "serve on newer cards",
+            level,
         )
 
 

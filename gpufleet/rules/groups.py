@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpufleet.fit import holds
+from gpufleet.fit import holds, memory_of
+from gpufleet.hardware import CARD_SHARE
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import by_vllm, cards, listed, on_gpus
@@ -14,15 +15,16 @@ from gpufleet.topology import crosses_islands, islands, link_between, nvlinks, u
     "too-few-gpus",
     level="error",
     source="the plan",
-    remedy="A lower `tensor_parallel_size`, fewer instances or models, or a stack for CPUs.",
+    remedy="A lower `tensor_parallel_size`, fewer `instances` or models.",
 )
 def too_few_gpus(plan: BoxPlan) -> Said:
     """An instance is to have more GPUs of one kind than are free."""
     for instance in on_gpus(plan):
         if len(instance.gpus) < instance.size:
+            wanted = "1 GPU" if instance.size == 1 else f"{instance.size} GPUs"
             yield (
-                f"{instance.name} needs {instance.size} GPUs, {len(instance.gpus)} are free",
-                "lower tensor_parallel_size, serve fewer models here, or use a stack for CPUs",
+                f"{instance.name} needs {wanted}, {len(instance.gpus) or 'none'} of its kind are free",
+                "lower tensor_parallel_size or instances, or serve fewer models here",
             )
 
 
@@ -85,10 +87,14 @@ def group_crosses_islands(plan: BoxPlan) -> Said:
         message = f"{instance.name} on GPUs {listed(instance.gpus)} crosses islands {groups} by {instance.link}"
         if holds(instance.model, instance.stack, own, size, instance.args):
             room = sum(len(island) // size for island in found)
-            yield message, f"set tensor_parallel_size to {size}: {room} instances have room there"
+            instances = "1 instance has" if room == 1 else f"{room} instances have"
+            yield message, f"set tensor_parallel_size to {size}: {instances} room there"
         else:
-            remedy = f"{size} GPUs do not hold {instance.model.name} so: a shorter max-model-len would let them"
-            yield message, remedy, "info"
+            least = min(own, key=lambda gpu: gpu.get("memory_mib") or 0)
+            found_memory = memory_of(instance.model, instance.stack, [least] * size, instance.args)
+            shorter = found_memory is not None and found_memory.longest_len > 0
+            remedy = "so: a shorter max-model-len would let them" if shorter else "at any length: nothing can be done"
+            yield message, f"{size} GPUs do not hold {instance.model.name} {remedy}", "info"
 
 
 @rule(
@@ -99,15 +105,18 @@ def group_crosses_islands(plan: BoxPlan) -> Said:
     remedy="Cards of one size in an instance.",
 )
 def unequal_memory_in_group(plan: BoxPlan) -> Said:
-    """The cards of an instance differ in memory; of each only as much is used as the smallest has."""
+    """The cards of an instance differ in memory; of each only as much is used as the smallest has. Information where
+    that is next to nothing, as between a 3090 and a 3090 Ti."""
     for instance in on_gpus(plan):
         own = cards(plan, instance)
         if all(gpu.get("memory_mib") for gpu in own) and unequal_memory(own, instance.gpus):
             said = ", ".join(f"GPU {gpu['index']} {gpu['memory_mib']} MiB" for gpu in own)
-            yield (
-                f"{instance.name}: {said}",
-                "give the larger cards to another instance, by a lower tensor_parallel_size",
-            )
+            sizes = [gpu["memory_mib"] for gpu in own]
+            if max(sizes) - min(sizes) <= CARD_SHARE * max(sizes):
+                yield f"{instance.name}: {said}", "nothing has to be done: it is next to the same", "info"
+            else:
+                remedy = "give the larger cards to another instance, by a lower tensor_parallel_size or fewer instances"
+                yield f"{instance.name}: {said}", remedy
 
 
 @rule(

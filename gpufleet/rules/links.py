@@ -40,7 +40,7 @@ def nvlink_unexpected(plan: BoxPlan) -> Said:
     expected = plan.settings.expect.nvlink
     most = max(bridges(plan.facts.get("links") or {}).values(), default=0)
     if expected is not None and most > expected:
-        yield f"a pair has {most} NVLinks, {expected} are expected", f"set expect.nvlink to {most}"
+        yield f"a pair has {most} NVLinks, expected: {expected}", f"set expect.nvlink to {most}"
 
 
 @rule(

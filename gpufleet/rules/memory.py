@@ -19,6 +19,7 @@ SHM_MIB = 1024
 GIB = 1024
 MIB = 1 << 20
 SHARE = "gpu-memory-utilization"
+ENTRIES = "cache-max-entry-count"
 STEP = 1024  # tokens; a remedy names a round length
 LARGE_ON_CPU_MIB = 8192  # at 40 GB/s, two channels of DDR4, 5 tokens a second
 
@@ -85,15 +86,21 @@ def memory_share_too_large(plan: BoxPlan) -> Said:
     before it loads anything, and ends."""
     for instance in on_gpus(plan):
         found = instance.memory
-        if found is not None and instance.gpus and not found.starts:
+        share = instance.args.get(SHARE)
+        absurd = isinstance(share, int | float) and not 0 < share <= 1 and _by_share(instance)  # GF407 says so
+        if found is not None and instance.gpus and not found.starts and not absurd:
             room = found.usable_mib - found.context_mib
             if instance.args.get("kv-cache-memory-bytes"):
                 less = found.kv_mib - (found.budget_mib - room)
                 remedy = f'serve_args = {{"kv-cache-memory-bytes": {max(less, 0) * MIB}}}'
             elif _by_share(instance):
-                remedy = f'serve_args = {{"{SHARE}": {int(room / found.usable_mib * 100) / 100}}}'
+                remedy = (
+                    f'serve_args = {{"{SHARE}": {int(room / found.usable_mib * 100) / 100}}}'
+                    if room * 100 >= found.usable_mib
+                    else "such a card holds nothing: put it on larger cards"
+                )
             else:
-                remedy = "lower cache-max-entry-count"
+                remedy = _fewer_entries(instance.args.get(ENTRIES, 0.8), found.kv_mib, found.budget_mib - room)
             yield f"{instance.name} wants {found.budget_mib} MiB of each card, {room} MiB are there", remedy
 
 
@@ -141,6 +148,13 @@ def _services(plan: BoxPlan) -> dict[str, int | None]:
 def _is_ours(process: Mapping[str, Any], active: Mapping[str, int | None]) -> bool:
     """Whether it belongs to a service that runs: by its pid, or by the name that vLLM's workers give themselves."""
     return process.get("pid") in active.values() or (bool(active) and str(process.get("name")).startswith("VLLM::"))
+
+
+def _fewer_entries(share: Any, kv_mib: int, over_mib: int) -> str:
+    """lmdeploy's share of what is free after loading, so that its cache is smaller by so much."""
+    if not isinstance(share, int | float) or share > 1 or kv_mib <= over_mib:
+        return f"lower {ENTRIES}"
+    return f'serve_args = {{"{ENTRIES}": {int(share * (kv_mib - over_mib) / kv_mib * 100) / 100}}}'
 
 
 def _by_share(instance: Instance) -> bool:

@@ -8,6 +8,8 @@ from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import by_vllm, computed, from_stack, mapping, source_of
 
+CARDS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
 
 @rule(
     "GF501",
@@ -18,7 +20,8 @@ from gpufleet.rules.look import by_vllm, computed, from_stack, mapping, source_o
 )
 def flag_is_ours(plan: BoxPlan) -> Said:
     """A flag is set that the plan sets itself, from a setting of its own: the port, the number of GPUs, the model, its
-    configuration file."""
+    configuration file. A warning for what names cards, which the plan does in any case: CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER, and `device-ids` where the stack sets it."""
     for instance in plan.instances:
         dialect = DIALECTS[instance.stack.engine]
         settings = {dialect.port: "port", dialect.tensor_parallel: "tensor_parallel_size"}
@@ -28,6 +31,11 @@ def flag_is_ours(plan: BoxPlan) -> Said:
             for given in history[: len(history) - ours]:
                 remedy = f"use the setting {settings[flag]} of the serve entry" if flag in settings else "take it out"
                 yield f"{given.source} sets {flag}", remedy
+        for values, name in [(instance.variables, name) for name in CARDS] + [(instance.flags, "device-ids")]:
+            history = values.trace.get(name, [])
+            if len(history) > 1 and history[-1].source.startswith("computed") and instance.gpus:
+                remedy = f"take {name} out: the plan chooses the cards, by tensor_parallel_size and instances"
+                yield f"{history[-2].source} sets {name}, which has no effect", remedy, "warning"
 
 
 @rule(
@@ -116,7 +124,7 @@ def _names(instance: Instance) -> list[str]:
     "served-name-twice",
     level="warning",
     source="box C of the recipes",
-    remedy="No `served-model-name` in a layer: the page of each model has its own.",
+    remedy="No `served-model-name` in a layer, or one of its own in the `args` of a `serve` entry.",
 )
 def served_name_twice(plan: BoxPlan) -> Said:
     """Two different models of a box have one name: clients cannot tell which of them they talk to."""
@@ -126,7 +134,10 @@ def served_name_twice(plan: BoxPlan) -> Said:
             other = seen.setdefault(name, instance.model.name)
             if other != instance.model.name:
                 flag = DIALECTS[instance.stack.engine].served_name
-                yield f"{other} and {instance.model.name} are both served as {name}", f"take {flag} out of serve_args"
+                entry = f'{{"model": "{instance.model.name}", "args": {{"{flag}": "{instance.model.name}"}}}}'
+                given = source_of(instance.flags, flag) not in ("default", f"model {instance.model.name}")
+                remedy = f"take {flag} out of serve_args" if given else f"give one another name: serve = [{entry}, …]"
+                yield f"{other} and {instance.model.name} are both served as {name}", remedy
 
 
 @rule(

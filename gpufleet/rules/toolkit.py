@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 
-from gpufleet.plan import BoxPlan
+from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
 from gpufleet.rules.look import (
     capability,
     cards,
     compiles,
     computed,
+    cuda_of,
     driver,
     failed,
+    fp8_kv,
     listed,
     numbers,
     on_gpus,
     toolkits,
+    torch,
 )
 from gpufleet.toolkit import version
 from gpufleet.traits import arch
@@ -25,6 +28,8 @@ from gpufleet.traits import arch
 NEWEST_GCC = {(12, 0): 12, (12, 4): 13, (12, 8): 14, (13, 0): 15}
 # The first toolkit with Blackwell (CUDA 12.8 and 12.9 release notes).
 BLACKWELL = {(10, 0): (12, 8), (10, 1): (12, 8), (12, 0): (12, 8), (10, 3): (12, 9), (12, 1): (12, 9)}
+# The first driver branch of each major version (NVIDIA: CUDA compatibility).
+FIRST_DRIVER = {12: "525 or later", 13: "580 or later"}
 # nvcc and its like: packages that a toolkit must be free to choose.
 TOOLKIT_PACKAGES = ("cuda-", "libcu", "libnpp", "libnvjitlink", "libnvjpeg", "libnvfatbin", "libnvvm", "libnvptx")
 
@@ -100,11 +105,14 @@ def toolkit_damaged(plan: BoxPlan) -> Said:
 def driver_too_old(plan: BoxPlan) -> Said:
     """The toolkit is of a newer major version than the driver's CUDA, so the driver could not load what it compiles."""
     have, found = numbers(driver(plan).get("cuda")), driver(plan)
+    torches = [cuda_of(torch(instance.stack)) for instance in on_gpus(plan)]
     for toolkit in plan.toolkits:
         if have and have[0] < _cuda(toolkit)[0]:
+            first = FIRST_DRIVER.get(_cuda(toolkit)[0], "a newer one")
+            older = all(need is None or need[0] <= have[0] for need in torches)  # else GF222 asks for the driver, too
             yield (
                 f"driver {found['version']} is for CUDA {found['cuda']}, the toolkit is {version(toolkit)}",
-                f"install a newer driver, or set host.toolkit to a {have[0]}-x version",
+                f"install driver {first}" + (f", or set host.toolkit to {have[0]}-{have[1]}" if older else ""),
             )
 
 
@@ -165,14 +173,22 @@ def glibc_too_new(plan: BoxPlan) -> Said:
 )
 def no_nvcc(plan: BoxPlan) -> Said:
     """The stack compiles kernels on the box at first use, and `host.toolkit` is `none`, so nvcc is not on the service's
-    path."""
+    path. Without nvcc vLLM takes FlashInfer as absent, and nothing else serves an FP8 KV cache below SM89."""
     for instance in on_gpus(plan):
-        if compiles(instance.stack) and not instance.cuda_toolkit:
+        needs = compiles(instance.stack) or _needs_flashinfer(plan, instance)
+        if needs and not instance.cuda_toolkit:
             wanted = instance.stack.cuda_toolkit or "13-0"
             yield (
                 f"{instance.stack.name} needs nvcc, host.toolkit is none",
                 f"set host.toolkit to {wanted}, or leave it out",
             )
+
+
+def _needs_flashinfer(plan: BoxPlan, instance: Instance) -> bool:
+    """Whether only FlashInfer can serve its KV cache (vLLM 0.27.1, triton_attn.py: no fp8 below 8.9)."""
+    versions = instance.stack.versions
+    old = any((8, 0) <= capability(gpu) < (8, 9) for gpu in cards(plan, instance))
+    return bool(versions and versions.flashinfer and old and fp8_kv(instance))
 
 
 @rule(

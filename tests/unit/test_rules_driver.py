@@ -30,6 +30,13 @@ def each(**more: Any) -> BoxPlan:
     return turing(of_each=more)
 
 
+def beside_an_old_card() -> BoxPlan:
+    """A 1080 Ti next to two 2080 Ti."""
+    facts = cards(3)
+    facts["gpus"][0].update({"name": "NVIDIA GeForce GTX 1080 Ti", "compute_capability": [6, 1]})
+    return served(facts, engine("sm75", default_for=["sm75"]), None, {"stack": None})
+
+
 def packages(**versions: tuple[str, str, str]) -> dict[str, Any]:
     keys = ("version", "origin", "candidate")
     return {name.replace("_", "-"): dict(zip(keys, found, strict=True)) for name, found in versions.items()}
@@ -81,7 +88,8 @@ CASES = [
     Case("GF126", "warning", "1 PCIe", served(cards(link="PHB", of_each={"pcie": ONE_LANE}), TURING)),
     Case("GF127", "warning", "Xorg", each(processes=XORG)),
     Case("GF127", "warning", "gdm3", turing(of_each={"display_active": True}, display_manager="gdm3")),
-    Case("GF128", "warning", "sm61", plan(cards(1, (6, 1)))),
+    Case("GF128", "warning", "newer cards", plan(cards(1, (6, 1)))),
+    Case("GF128", "info", "stays idle", beside_an_old_card()),
     Case("GF129", "warning", "WSL", turing(virtualization="wsl")),
     Case("GF129", "info", "nvidia-uvm", turing(virtualization="lxc")),
 ]  # fmt: skip

@@ -17,6 +17,7 @@ PATCHED = engine(
     "sm75", flags="vllm-0.27.1", provides=["flashqla", "mtp-bf16-draft", "spec-sync-mode", "thinking-budget"]
 )
 V24 = engine("sm75", flags="vllm-0.24.0")
+IDS = engine("sm75", flags="vllm-0.27.1", device_ids=True)
 FORK = engine("sm75", flags="vllm-0.27.1", more_flags=["of-a-fork"], more_env=["VLLM_X"])
 LMDEPLOY = stack("lmdeploy-0.18.0", engine="lmdeploy", arch=["sm75"], flags="lmdeploy-0.18.0", args={})
 FLASHQLA = {"additional-config": {"gdn_prefill_backend": "flashqla_legacy"}}
@@ -38,6 +39,7 @@ def entry(args: dict[str, Any]) -> BoxPlan:
 
 PREFIX = ("enable-prefix-caching", "no-enable-prefix-caching")
 V2 = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
+ALIKE = plan(cpu_facts(), {"serve": ["tiny", "other"]}, models=[model(), model("other", served_name="tiny")])
 TWO_MODELS = plan(cpu_facts(), {"serve": ON_SEVERAL}, models=[model(), model("other")])
 
 CASES = [
@@ -46,6 +48,8 @@ CASES = [
     Case("GF501", "error", "tensor-parallel-size", plan(cpu_facts(), {"serve_args": {"tensor-parallel-size": 2}})),
     Case("GF501", "error", "tp", served(cards(), LMDEPLOY, {"tp": 2})),
     Case("GF501", "error", "sets model", flags({"model": "/srv/x"})),
+    Case("GF501", "warning", "CUDA_VISIBLE_DEVICES", variables(CUDA_VISIBLE_DEVICES="0")),
+    Case("GF501", "warning", "take device-ids out", flags({"device-ids": "2,3"}, IDS)),
     Case("GF502", "error", "HF_TOKEN", variables(HF_TOKEN="x")),
     Case("GF502", "error", "api-key", flags({"api-key": "x"})),
     Case("GF503", "error", "no-enable-prefix-caching", flags(dict.fromkeys(PREFIX, True))),
@@ -58,6 +62,7 @@ CASES = [
     Case("GF507", "error", "without tool-call-parser", flags({"enable-auto-tool-choice": True})),
     Case("GF507", "warning", "enable-auto-tool-choice", flags({"tool-call-parser": "qwen3_xml"})),
     Case("GF508", "warning", "both served as tiny", TWO_MODELS),
+    Case("GF508", "warning", 'serve = [{"model": "other", "args": {"served-model-name": "other"}}', ALIKE),
     Case("GF517", "info", "its page says tiny", flags({"served-model-name": "gpt-4"})),
     Case("GF509", "warning", "PYTHONPATH", variables(PYTHONPATH="/home/me/vllm")),
     Case("GF509", "warning", "stubs", variables(LD_LIBRARY_PATH="/usr/local/cuda/lib64/stubs")),

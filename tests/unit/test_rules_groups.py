@@ -14,7 +14,7 @@ from tests.unit.topologies import SCENARIOS
 
 TURING = engine("sm75", provides=["fp8-kv-sm75"])
 PLAIN = engine("sm70", "sm75", "sm86", "sm120")
-OFF = {"disable-custom-all-reduce": True}
+OFF, ON = {"disable-custom-all-reduce": True}, {"disable-custom-all-reduce": False}
 SEGMENTS = {"serve_env": {"PYTORCH_CUDA_ALLOC_CONF": "max_split_size_mb:64,expandable_segments:True"}}
 TWO = {"tensor_parallel_size": 2}
 
@@ -38,9 +38,9 @@ def expecting(links: int, facts: dict[str, Any]) -> BoxPlan:
     return served(facts, PLAIN, OFF, {"expect": {"nvlink": links}})
 
 
-def unequal() -> BoxPlan:
+def unequal(mib: int = 12288) -> BoxPlan:
     facts = cards(2, (8, 6))
-    facts["gpus"][1]["memory_mib"] = 12288
+    facts["gpus"][1]["memory_mib"] = mib
     return served(facts, PLAIN, OFF, TWO)
 
 
@@ -67,7 +67,8 @@ CASES = [
     Case("GF305", "info", "reference boxes", served(cards(), TURING)),
     Case("GF305", "info", "no P2P", served(cards(2, (8, 6), "PHB", p2p_read={"0-1": "CNS"}), PLAIN)),
     Case("GF305", "error", "V100", served(cards(2, (7, 0), "PHB"), PLAIN)),
-    Case("GF305", "error", "V100", served(lab("quad-v100-ring"), PLAIN, {}, {"tensor_parallel_size": 4})),
+    Case("GF305", "error", "V100", served(lab("quad-v100-ring"), PLAIN, ON, {"tensor_parallel_size": 4})),
+    Case("GF305", "warning", "no P2P", served(cards(2, (8, 6), "PHB", p2p_read={"0-1": "CNS"}), PLAIN, ON)),
     Case("GF308", "error", "expandable_segments:False", served(cards(2, (8, 6), "NV4"), PLAIN, {}, SEGMENTS)),
     Case("GF311", "error", "needs 4 GPUs, 2", served(cards(), PLAIN, OFF, {"tensor_parallel_size": 4})),
     Case("GF312", "error", "no stack", plan(gpu_facts((6, 1)), {"stack": None})),
@@ -76,7 +77,10 @@ CASES = [
     Case("GF314", "warning", "(0, 2) and (1, 3)", served(PAIRS, PLAIN, OFF, FOUR)),
     Case("GF314", "warning", "to 4", served(lab("octo-v100-dgx1"), PLAIN, OFF, {"tensor_parallel_size": 8})),
     Case("GF314", "info", "do not hold", served(PAIRS, PLAIN, OFF, FOUR, **HUGE)),
+    Case("GF314", "info", "at any length", served(PAIRS, PLAIN, OFF, FOUR, **shaped(weights_mib=90000))),
+    Case("GF314", "info", "a shorter max-model-len", served(PAIRS, PLAIN, OFF, FOUR, **shaped(weights_mib=35000))),
     Case("GF315", "warning", "GPU 1 12288 MiB", unequal()),
+    Case("GF315", "info", "nothing has to be done", unequal(22516)),
     Case("GF316", "error", "'0,1'", served(cards(), PLAIN, {**OFF, "device-ids": "2,3"})),
 ]  # fmt: skip
 
@@ -92,6 +96,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF301", expecting(4, cards(2, (8, 6), "NV4"))),
         ("GF301", expecting(0, cards(link="PHB"))),
         ("GF301", expecting(2, lab("octo-v100-dgx1"))),
+        ("GF301", expecting(6, lab("octo-v100-dgx1"))),
         ("GF302", expecting(4, cards(2, (8, 6), "NV4"))),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "OK"})),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"})),

@@ -28,6 +28,8 @@ def env(by: Stack, **variables: str) -> BoxPlan:
     return served(cards(2), by, None, {"serve_env": variables})
 
 
+NEW, NONE = {"host": {"toolkit": "13-0"}}, {"host": {"toolkit": "none"}}
+AMPERE = torch("2.13.0+cu130", "sm86", flashinfer="0.6.16.post3")
 INSTALLED = {"cuda-toolkit-13-0": "13.0"}
 OLD = {"version": "570.10", "cuda": "12.8", "module": "570.10"}
 DEBIAN_13 = {**cpu_facts()["os"], "version_id": "13", "glibc": "2.41"}
@@ -39,13 +41,15 @@ CASES = [
     Case("GF201", "error", "12-9", plan(cards(1, (7, 0)), {"serve": [], "host": {"toolkit": "13-0"}})),
     Case("GF202", "error", "13-0", toolkit("12-6", cards(1, (12, 0)))),
     Case("GF203", "warning", "--reinstall", toolkit("13-0", cards(packages=INSTALLED))),
-    Case("GF204", "error", "12-x", toolkit("13-0", cards(driver=OLD))),
+    Case("GF204", "error", "or set host.toolkit to 12-8", toolkit("13-0", cards(driver=OLD))),
+    Case("GF204", "error", "driver 580", served(cards(driver=OLD), torch("2.13.0+cu130", "sm75"), None, NEW)),
     Case("GF205", "error", "gcc-14", served(cards(compilers=GCC_15), JIT)),
     Case("GF205", "warning", "takes 14", served(cards(compilers=GCC_15), PLAIN)),
     Case("GF205", "error", "takes 13", toolkit("12-6", cards(compilers={"g++": "14.2.0"}), JIT)),
     Case("GF206", "error", "2.41", served(cards(os=DEBIAN_13), JIT)),
     Case("GF206", "warning", "2.41", served(cards(2, (7, 0), os=DEBIAN_13), PLAIN)),
     Case("GF207", "error", "nvcc", toolkit("none", cards(), JIT)),
+    Case("GF207", "error", "nvcc", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "fp8"}, NONE)),
     Case("GF208", "warning", "unhold libnvjitlink-12-8", served(cards(holds=["libnvjitlink-12-8", "vim"]), PLAIN)),
     Case("GF209", "error", '"gcc-14"', env(PLAIN, CC="g++-14")),
     Case("GF209", "error", "different", env(PLAIN, CC="gcc-14", CXX="g++-13")),
@@ -93,6 +97,8 @@ def test_it_is_found(case: Case) -> None:
         ("GF205", served(cards(compilers=GCC_15), JIT, None, {"serve_env": {"CUDAHOSTCXX": "g++-14"}})),
         ("GF206", toolkit("13-0", cards(os=DEBIAN_13), JIT)),
         ("GF207", toolkit("none", cards(), PLAIN)),
+        ("GF207", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "auto"}, NONE)),
+        ("GF207", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "fp8"}, NEW)),
         ("GF208", served(cards(holds=["libnvjitlink-12-8"], packages={"cuda-toolkit-12-8": "12.8"}), PLAIN)),
         ("GF208", served(cards(holds=["nvidia-driver-580", "cuda-drivers-580"]), PLAIN)),
         ("GF209", env(PLAIN, CC="gcc-14", CXX="g++-14", CUDAHOSTCXX="g++-14")),
@@ -110,6 +116,16 @@ def test_it_is_found(case: Case) -> None:
 )  # fmt: skip
 def test_what_is_in_order_is_not(rule: str, found: BoxPlan) -> None:
     assert said(found, rule) == []
+
+
+def test_an_older_toolkit_is_no_remedy_where_torch_wants_the_driver_too() -> None:
+    found = served(cards(driver=OLD), torch("2.13.0+cu130", "sm75"), None, NEW)
+    assert [finding.remedy for finding in said(found, "GF204")] == ["install driver 580 or later"]
+
+
+def test_what_is_true_of_a_stack_is_said_once() -> None:
+    found = served(cards(2, (7, 0)), engine("sm75"), None, {"tensor_parallel_size": 1, "instances": 2})
+    assert len(found.instances) == 2 and len(said(found, "GF220")) == 1
 
 
 def test_flashinfer_of_a_stack_made_for_sm75_is_information() -> None:

@@ -43,8 +43,9 @@ def test_a_box_without_cards_has_no_driver(tmp_path: Path) -> None:
 
 
 def test_the_drivers_cuda_is_known_by_its_branch(tmp_path: Path) -> None:
-    facts = {version: load(tmp_path, json.dumps(page(driver=version))) for version in ("580.95.05", "595.45.04")}
-    assert [found["driver"]["cuda"] for found in facts.values()] == ["13.0", "13.2"]
+    drivers = ("450.80.02", "470.256.02", "525.60.13", "535.54.03", "580.95.05", "595.45.04")
+    found = [load(tmp_path, json.dumps(page(driver=version)))["driver"]["cuda"] for version in drivers]
+    assert found == ["11.0", "11.4", "12.0", "12.2", "13.0", "13.2"]
 
 
 def test_cards_have_uuids_of_their_own(tmp_path: Path) -> None:

@@ -215,6 +215,18 @@ def test_a_card_of_a_mesh_without_a_full_pair_is_named() -> None:
     assert [line[:5] for line in degraded(switch, cards(8), 18)] == ["GPU 5"]
 
 
+def test_all_links_of_a_card_count_where_no_pair_has_as_many_as_expected() -> None:
+    gpus, links = scenario("octo-v100-dgx1")
+    assert degraded(links, gpus, 6) == []
+    pair = next(pair for pair, link in links.items() if link == "NV2")
+    assert [line.split(" (")[0] for line in degraded({**links, pair: "SYS"}, gpus, 6)] == [
+        f"GPU {index}" for index in pair.split("-")
+    ]
+    assert "4 NVLinks in all, 6 are expected" in degraded({**links, pair: "SYS"}, gpus, 6)[0]
+    switch = {pair: "NV5" if "2" in pair else "NV6" for pair in joined(4, {})}
+    assert [line[:5] for line in degraded(switch, cards(4), 6)] == ["GPU 2"]
+
+
 def test_links_to_cards_that_are_not_asked_about_do_not_count() -> None:
     gpus, links = scenario("quad-3090-two-pairs")
     assert degraded(links, [gpus[0], gpus[2]], 4) == []
