@@ -82,8 +82,8 @@ def place(
             unplaced.append(_unplaced(view, facts, stacks, entry, model))
             continue
         # One entry alone has the box to itself; of several, each has one instance unless it says how many.
-        chosen = [want for want in found if want.fits] if len(entries) == 1 and best.count is None else []
-        for want in chosen or [best]:
+        alone = [want for want in found if want.fits] if len(entries) == 1 and best.count is None else []
+        for want in _shared(best, found) if best.count else alone or [best]:
             room = len(want.kind) // want.size if want.size else 1
             count = want.count or (max(room, 1) if len(entries) == 1 else 1)
             wants.append(replace(want, count=count))
@@ -190,6 +190,19 @@ def _best(facts: Mapping[str, Any], wants: Sequence[_Want]) -> _Want | None:
     if fitting:
         return min(fitting, key=lambda want: (total(want), want.kind))
     return max(wants, key=lambda want: (total(want), [-index for index in want.kind]), default=None)
+
+
+def _shared(best: _Want, wants: Sequence[_Want]) -> list[_Want]:
+    """So many instances as the entry asks for: on its best kind of card, and what has no room there on other kinds."""
+    left, found = best.count or 1, []
+    for want in [best, *(other for other in wants if other.fits and other is not best)]:
+        room = min(left, len(want.kind) // want.size) if want.size else left
+        if room:
+            found.append(replace(want, count=room))
+            left -= room
+    if not found:
+        return [best]
+    return [replace(found[0], count=(found[0].count or 0) + left), *found[1:]]
 
 
 def _unplaced(view: View, facts: Mapping[str, Any], stacks: Catalogue[Stack], entry: Serve, model: Model) -> Unplaced:

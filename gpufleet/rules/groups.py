@@ -21,9 +21,10 @@ def too_few_gpus(plan: BoxPlan) -> Said:
     """An instance is to have more GPUs of one kind than are free."""
     for instance in on_gpus(plan):
         if len(instance.gpus) < instance.size:
-            wanted = "1 GPU" if instance.size == 1 else f"{instance.size} GPUs"
+            wanted = "1 GPU" if instance.size == 1 else f"{instance.size} GPUs of one kind"
+            free = len(instance.gpus)
             yield (
-                f"{instance.name} needs {wanted}, {len(instance.gpus) or 'none'} of its kind are free",
+                f"{instance.name} needs {wanted}, {free or 'none'} {'are' if free > 1 else 'is'} free",
                 "lower tensor_parallel_size or instances, or serve fewer models here",
             )
 

@@ -120,6 +120,37 @@ def awq_slow_kernel(plan: BoxPlan) -> Said:
 
 
 @rule(
+    "GF547",
+    "attention-backend",
+    level="error",
+    source="vLLM 0.27.1, v1/attention/backends; 1Cat-vLLM's documentation",
+    remedy="No `attention-backend`: the stack's page names the one that its cards need, or the engine chooses.",
+)
+def attention_backend(plan: BoxPlan) -> Said:
+    """`attention-backend` names one that the cards do not have, or that has no FP8 KV cache there: FLASH_ATTN begins at
+    SM80, FLASH_ATTN_V100 is for SM70, which has TRITON_ATTN besides; TRITON_ATTN has FP8 from SM89 on, FLEX_ATTENTION
+    nowhere. The engine does not start."""
+    for instance in by_vllm(plan):
+        backend, dtype, found = instance.args.get("attention-backend"), fp8_kv(instance), archs(plan, instance)
+        if not isinstance(backend, str) or not found:
+            continue
+        name, out = backend.upper(), 'serve_args = {"attention-backend": None}'
+        volta, least = "sm70" in found, min(int(arch[2:]) for arch in found)
+        if name != "FLASH_ATTN_V100" and volta and name != "TRITON_ATTN":
+            yield (
+                f"{instance.name}: {backend} does not run on SM70",
+                'serve_args = {"attention-backend": "FLASH_ATTN_V100"}, or "TRITON_ATTN"',
+            )
+        elif (name == "FLASH_ATTN" and least < 80) or (name == "FLASH_ATTN_V100" and not volta):
+            yield f"{instance.name}: {backend} does not run on SM{least}", out
+        elif dtype and ((name == "TRITON_ATTN" and least < 89) or name == "FLEX_ATTENTION"):
+            yield (
+                f"{instance.name}: {backend} has no KV cache of {dtype} on SM{least}",
+                f'{out}, or {{"kv-cache-dtype": "auto"}}',
+            )
+
+
+@rule(
     "GF545",
     "bfloat16-before-ampere",
     level="error",

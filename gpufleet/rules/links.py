@@ -7,7 +7,7 @@ from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import all_nvlink, archs, cards, gpus, grouped, is_geforce, listed, pairs, states
 from gpufleet.topology import bridges, degraded
 
-RESEAT = "reseat the bridge and look at `nvidia-smi nvlink -s`"
+RESEAT = "reseat the bridge (or the SXM module) and look at `nvidia-smi nvlink -s`"
 
 
 @rule(

@@ -36,7 +36,7 @@ def model_does_not_fit(plan: BoxPlan) -> Said:
     would not start."""
     for instance in on_gpus(plan):
         found = instance.memory
-        if found is None or found.concurrency >= 1 or not instance.gpus:
+        if found is None or found.concurrency >= 1 or len(instance.gpus) < instance.size:
             continue
         fit = min(found.longest_len, found.max_model_len)
         card = f"{len(instance.gpus)} × {found.gpu_mib} MiB"

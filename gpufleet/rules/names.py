@@ -55,13 +55,20 @@ def unknown_variable(plan: BoxPlan) -> Said:
         for name in instance.env:
             if table.owns(name) and not table.knows_variable(name) and not _of_a_patch(instance, name):
                 near = table.nearest_variable(name)
+                flag = NOW_FLAGS.get(name)
+                if flag and table.knows_flag(flag):
+                    remedy = f'take it out; now it is a flag: serve_args = {{"{flag}": "{instance.env[name]}"}}'
+                else:
+                    remedy = f"did you mean {near}?" if near else f"take {name} out of serve_env"
                 yield (
                     f"{instance.name}: {instance.stack.name} does not know {name} "
                     f"({source_of(instance.variables, name)})",
-                    f"did you mean {near}?" if near else f"take {name} out of serve_env",
+                    remedy,
                 )
 
 
+# Variables of older engines that are flags now.
+NOW_FLAGS = {"VLLM_ATTENTION_BACKEND": "attention-backend"}
 # Variables that only a patch reads, and what a stack with the patch provides.
 OF_PATCHES = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "mtp-bf16-draft", "VLLM_SM75_SPEC_SYNC_MODE": "spec-sync-mode"}
 

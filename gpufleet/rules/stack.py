@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import archs, cuda_of, driver, listed, numbers, on_gpus, torch
+from gpufleet.toolkit import version
 
 # Builds of torch by their CUDA, with the last torch that has sm_70 (pytorch 172352, 190385); None: it never had.
 LAST_WITH_VOLTA = {(12, 6): (2, 14), (12, 8): (2, 10)}
@@ -70,6 +71,27 @@ def driver_older_than_torch(plan: BoxPlan) -> Said:
                 f"{instance.stack.name}: torch {torch(instance.stack)} needs a driver for CUDA {need[0]}, "
                 f"{driver(plan)['version']} is for {driver(plan)['cuda']}",
                 f"install driver {'580' if need[0] == 13 else '525'} or later, or use a stack for CUDA {have[0]}",
+            )
+
+
+@rule(
+    "GF227",
+    "toolkit-other-than-torch",
+    level="warning",
+    source="torch.utils.cpp_extension: The detected CUDA version mismatches the one PyTorch was compiled with",
+    remedy="A `host.toolkit` of the major version that the stack's torch is built for, or none given.",
+)
+def toolkit_other_than_torch(plan: BoxPlan) -> Said:
+    """`host.toolkit` is of another major version than the CUDA that the stack's torch is built for. What is compiled on
+    the box at first use does not fit it: torch refuses to build FlashQLA so, at the first prefill: an error."""
+    for instance in on_gpus(plan):
+        given, need = plan.settings.host.toolkit, cuda_of(torch(instance.stack))
+        toolkit = numbers(version(given)) if given and given != "none" else ()
+        if toolkit and need and toolkit[0] != need[0]:
+            yield (
+                f"{instance.stack.name}: host.toolkit is {given}, its torch is built for CUDA {need[0]}.{need[1]}",
+                f"take host.toolkit out, or set it to {need[0]}-{need[1]}",
+                "error" if "flashqla" in instance.stack.provides else "warning",
             )
 
 

@@ -128,3 +128,26 @@ def test_a_mixture_of_experts_does_not_draft_with_an_engine_that_cannot() -> Non
     assert "mtp-draft-quantised" not in {item.name for item in published.findings}
     assert published.plan.instances[0].args["speculative-config"] is None
     assert patched.plan.instances[0].args["speculative-config"]["num_speculative_tokens"] == 1
+
+
+def unlike() -> dict[str, Any]:
+    """A 3090 beside two 2080 Ti."""
+    facts = cards(3)
+    facts["gpus"][1].update({"name": "NVIDIA GeForce RTX 3090", "compute_capability": [8, 6], "memory_mib": 24576})
+    return facts
+
+
+@pytest.mark.parametrize(("count", "groups"), [(1, [(1,)]), (2, [(1,), (0,)]), (3, [(1,), (0,), (2,)])])
+def test_instances_that_have_no_room_on_one_kind_of_card_go_to_another(count: int, groups: list[tuple[int]]) -> None:
+    both = engine("sm75", "sm86", flags="vllm-0.27.1")
+    data = {"stack": both.name, "serve": ["small"], "instances": count}
+    found = plan(unlike(), data, stacks=[both], models=[SMALL])
+    assert [item.gpus for item in found.instances] == groups
+    assert not said(found, "GF311")
+
+
+def test_instances_beyond_all_cards_are_refused() -> None:
+    both = engine("sm75", "sm86", flags="vllm-0.27.1")
+    found = plan(unlike(), {"stack": both.name, "serve": ["small"], "instances": 4}, stacks=[both], models=[SMALL])
+    assert sorted(item.gpus for item in found.instances) == [(), (0,), (1,), (2,)]
+    assert len(said(found, "GF311")) == 1

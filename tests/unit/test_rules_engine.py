@@ -38,6 +38,10 @@ def kv(dtype: str, by: Stack, capability: tuple[int, int] = (7, 5), **shape: Any
     return served(cards(2, capability), by, {"kv-cache-dtype": dtype, "max-model-len": 8192}, **shaped(**shape))
 
 
+def backend(name: str, by: Stack, capability: tuple[int, int] = (7, 5), kind: str = "auto") -> BoxPlan:
+    return served(cards(2, capability), by, {"attention-backend": name, "kv-cache-dtype": kind}, **shaped())
+
+
 def weights(flag: str, capability: tuple[int, int] = (7, 5), **shape: Any) -> BoxPlan:
     return served(cards(2, capability), STOCK, {"quantization": flag}, **shaped(**shape))
 
@@ -49,6 +53,10 @@ PREFIXES = {"enable-prefix-caching": True}
 MOE = {"experts": 128, "family": "qwen3_5_moe"}
 
 CASES = [
+    Case("GF547", "error", "FLASH_ATTN_V100", backend("FLASHINFER", VOLTA, (7, 0))),
+    Case("GF547", "error", "SM75", backend("FLASH_ATTN", SM75)),
+    Case("GF547", "error", "SM86", backend("FLASH_ATTN_V100", STOCK, (8, 6))),
+    Case("GF547", "error", "fp8_e4m3", backend("TRITON_ATTN", STOCK, (8, 6), "fp8_e4m3")),
     Case("GF516", "warning", "has no effect", drafting(serve_env=SYNC | V2)),
     Case("GF516", "warning", "has no effect", drafting(engine("sm75", env=SYNC), serve_env=V2)),
     Case("GF516", "info", "has no effect", drafting(BOTH)),
@@ -97,6 +105,11 @@ TOLD = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "1"}
 @pytest.mark.parametrize(
     ("rule", "found"),
     [
+        ("GF547", backend("TRITON_ATTN", VOLTA, (7, 0))),
+        ("GF547", backend("FLASH_ATTN_V100", VOLTA, (7, 0))),
+        ("GF547", backend("FLASHINFER", SM75, kind="fp8_e4m3")),
+        ("GF547", backend("FLASH_ATTN", STOCK, (8, 6))),
+        ("GF547", backend("TRITON_ATTN", STOCK, (8, 6))),
         ("GF516", drafting(serve_env=SYNC)),
         ("GF516", drafting(serve_env=SYNC | {"VLLM_USE_V2_MODEL_RUNNER": "0"})),
         ("GF518", drafting(STOCK, args=PREFIXES, serve_env=V2)),

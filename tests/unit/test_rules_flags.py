@@ -48,6 +48,7 @@ CASES = [
     Case("GF501", "error", "tensor-parallel-size", plan(cpu_facts(), {"serve_args": {"tensor-parallel-size": 2}})),
     Case("GF501", "error", "tp", served(cards(), LMDEPLOY, {"tp": 2})),
     Case("GF501", "error", "sets model", flags({"model": "/srv/x"})),
+    Case("GF506", "warning", '"attention-backend": "TRITON_ATTN"', variables(VLLM_ATTENTION_BACKEND="TRITON_ATTN")),
     Case("GF501", "warning", "CUDA_VISIBLE_DEVICES", variables(CUDA_VISIBLE_DEVICES="0")),
     Case("GF501", "warning", "take device-ids out", flags({"device-ids": "2,3"}, IDS)),
     Case("GF502", "error", "HF_TOKEN", variables(HF_TOKEN="x")),

@@ -70,7 +70,7 @@ CASES = [
     Case("GF305", "error", "V100", served(lab("quad-v100-ring"), PLAIN, ON, {"tensor_parallel_size": 4})),
     Case("GF305", "warning", "no P2P", served(cards(2, (8, 6), "PHB", p2p_read={"0-1": "CNS"}), PLAIN, ON)),
     Case("GF308", "error", "expandable_segments:False", served(cards(2, (8, 6), "NV4"), PLAIN, {}, SEGMENTS)),
-    Case("GF311", "error", "needs 4 GPUs, 2", served(cards(), PLAIN, OFF, {"tensor_parallel_size": 4})),
+    Case("GF311", "error", "needs 4 GPUs of one kind, 2", served(cards(), PLAIN, OFF, {"tensor_parallel_size": 4})),
     Case("GF312", "error", "no stack", plan(gpu_facts((6, 1)), {"stack": None})),
     Case("GF313", "error", "24 heads", served(cards(5), PLAIN, OFF, {"tensor_parallel_size": 5}, **shaped())),
     Case("GF313", "error", "1, 2, 4, 8, 12", served(cards(3), PLAIN, OFF, {"tensor_parallel_size": 3}, **shaped())),

@@ -29,6 +29,7 @@ def env(by: Stack, **variables: str) -> BoxPlan:
 
 
 NEW, NONE = {"host": {"toolkit": "13-0"}}, {"host": {"toolkit": "none"}}
+FLASHQLA = engine("sm75", versions={"torch": "2.13.0+cu130"}, provides=["flashqla"])
 AMPERE = torch("2.13.0+cu130", "sm86", flashinfer="0.6.16.post3")
 INSTALLED = {"cuda-toolkit-13-0": "13.0"}
 OLD = {"version": "570.10", "cuda": "12.8", "module": "570.10"}
@@ -63,6 +64,8 @@ CASES = [
     Case("GF221", "error", "cu126", served(cards(2, (7, 0)), torch("2.11.0+cu128", "sm70"))),
     Case("GF221", "error", "Blackwell", served(cards(1, (12, 0)), torch("2.10.0+cu126", "sm120"))),
     Case("GF222", "error", "driver 580", served(cards(driver=OLD), torch("2.13.0+cu130", "sm75"))),
+    Case("GF227", "warning", "13-0", toolkit("12-8", cards(), torch("2.13.0+cu130", "sm75"))),
+    Case("GF227", "error", "13-0", toolkit("12-8", cards(), FLASHQLA)),
     Case("GF223", "warning", "not installed yet", served(cards(), engine("sm75", lock=None, uv=None))),
     Case("GF224", "warning", "0.6.12", served(cards(), torch("2.11.0+cu130", "sm75", flashinfer="0.6.12"))),
     Case("GF225", "error", "0.1.10", served(cards(2, (7, 0)), torch("2.10.0+cu128", "sm70", tilelang="0.1.9"))),
@@ -108,6 +111,9 @@ def test_it_is_found(case: Case) -> None:
         ("GF212", env(PLAIN, TORCH_CUDA_ARCH_LIST="7.0 7.5+PTX")),
         ("GF210", served(cards(**SMALL), JIT, None, {"serve_env": {"MAX_JOBS": "4"}})),
         ("GF221", served(cards(2, (7, 0)), torch("2.10.0+cu128", "sm70"))),
+        ("GF227", toolkit("13-2", cards(), torch("2.13.0+cu130", "sm75"))),
+        ("GF227", served(cards(), torch("2.13.0+cu130", "sm75"))),
+        ("GF227", toolkit("none", cards(), torch("2.13.0+cu130", "sm75"))),
         ("GF221", served(cards(2, (7, 0)), torch("2.13.0+cu126", "sm70"))),
         ("GF222", served(cards(driver=OLD), torch("2.10.0+cu128", "sm75"))),
         ("GF224", served(cards(), torch("2.13.0+cu130", "sm75", flashinfer="0.6.16.post3"))),
