@@ -11,7 +11,7 @@ from typing import Any
 from gpufleet.dialect import DIALECTS
 from gpufleet.environment import PLACEHOLDER, always, computed
 from gpufleet.fit import memory_of
-from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, streams_of, written
+from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, compute_runner, streams_of, written
 from gpufleet.memory import Memory
 from gpufleet.models import Model
 from gpufleet.placement import Place
@@ -92,6 +92,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         flags.lay(place.why or "default", {dialect.tensor_parallel: place.size})
         compute_captures(flags, dialect, streams)
         compute_all_reduce(flags, stack, len(cards), link)
+        compute_runner(flags, variables)
         if stack.device_ids:
             indexes = ",".join(str(number) for number in range(len(cards)))
             flags.lay("computed: indexes within CUDA_VISIBLE_DEVICES", {"device-ids": indexes})
@@ -176,6 +177,5 @@ def _port(
     planned = {item if isinstance(item, str) else item.name or item.model for item in settings.serve}
     taken |= {port for other, port in has.items() if other in planned and other != name and port}
     first = place.model.port or FIRST_PORT
-    why = f"model {place.model.name}" if place.model.port else "computed: the first free one"
     port = next(number for number in chain(range(first, 65536), range(FIRST_PORT, first)) if number not in taken)
-    return port, why
+    return port, f"model {place.model.name}" if port == place.model.port else "computed: the first free one"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpufleet.dialect import DIALECTS
+from gpufleet.fit import holds, memory_of
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
 from gpufleet.rules.look import archs, by_vllm, cards, failed, fp8_kv, gpus, on_gpus
@@ -57,21 +58,31 @@ def _remedies(plan: BoxPlan, instance: Instance, fit: int) -> list[str]:
     flag = DIALECTS[instance.stack.engine].max_model_len
     if fit >= STEP:
         remedies.append(f'serve_args = {{"{flag}": {fit // STEP * STEP}}}')
-    turing = "sm75" in archs(plan, instance) and "fp8-kv-sm75" not in instance.stack.provides
-    if fit and fp8_kv(instance) is None and instance.stack.engine == "vllm" and not turing:
-        volta = "sm70" in archs(plan, instance)
-        if not volta or "fp8-kv-sm70" in instance.stack.provides:
-            remedies.append(f'serve_args = {{"kv-cache-dtype": "{"fp8_e5m2" if volta else "fp8"}"}}')
-    kind = [gpu for gpu in gpus(plan) if gpu["compute_capability"] == _capability(plan, instance)]
+    own = cards(plan, instance)
+    dtype = _smaller_kv(plan, instance)
+    args = {**instance.args, "kv-cache-dtype": dtype}
+    smaller = memory_of(instance.model, instance.stack, own, args) if dtype else None
+    if smaller and smaller.longest_len > fit and smaller.longest_len >= STEP:
+        length = "" if smaller.fits else f', "{flag}": {smaller.longest_len // STEP * STEP}'
+        remedies.append(f'serve_args = {{"kv-cache-dtype": "{dtype}"{length}}}')
+    kind = [gpu for gpu in gpus(plan) if gpu["compute_capability"] == own[0]["compute_capability"]]
     more = len(instance.gpus) * 2
-    if len(kind) >= more:
-        instances = "one instance" if len(kind) // more == 1 else f"{len(kind) // more} instances at most"
+    roomy = [gpu for gpu in kind if holds(instance.model, instance.stack, [gpu], more, instance.args)]
+    if len(roomy) >= more:
+        instances = "one instance" if len(roomy) // more == 1 else f"{len(roomy) // more} instances at most"
         remedies.append(f"tensor_parallel_size = {more} ({instances})")
     return remedies or ["serve a smaller model or a smaller quantisation here, or put it on larger cards"]
 
 
-def _capability(plan: BoxPlan, instance: Instance) -> Any:
-    return cards(plan, instance)[0]["compute_capability"]
+def _smaller_kv(plan: BoxPlan, instance: Instance) -> str | None:
+    """An FP8 type for the KV cache that cards, stack and checkpoint take; None when there is none, or it is in use."""
+    found, provides, shape = archs(plan, instance), instance.stack.provides, instance.model.architecture
+    if fp8_kv(instance) is not None or instance.stack.engine != "vllm":
+        return None
+    if "sm70" in found:
+        scaled = shape is not None and shape.quantization == "fp8"
+        return "fp8_e5m2" if "fp8-kv-sm70" in provides and not scaled else None
+    return None if "sm75" in found and "fp8-kv-sm75" not in provides else "fp8"
 
 
 @rule(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -151,3 +153,36 @@ def test_instances_beyond_all_cards_are_refused() -> None:
     found = plan(unlike(), {"stack": both.name, "serve": ["small"], "instances": 4}, stacks=[both], models=[SMALL])
     assert sorted(item.gpus for item in found.instances) == [(), (0,), (1,), (2,)]
     assert len(said(found, "GF311")) == 1
+
+
+def test_a_thinking_budget_has_the_model_runner_that_keeps_it() -> None:
+    path, name = SCENARIOS / "dual-2080ti-nv2.json", "VLLM_USE_V2_MODEL_RUNNER"
+
+    def found(model: str, *settings: str) -> tuple[str | None, bool]:
+        (box,) = of_topology(path, overrides(settings, [model]))
+        return box.plan.instances[0].env.get(name), "thinking-budget" in {item.name for item in box.findings}
+
+    assert found("qwen3.6-27b-dsv4pro-fp8") == ("0", False)
+    assert found("qwen3.6-27b-dsv4pro-fp8", "stack=vllm-0.24.0-sm75") == (None, False)
+    assert found("qwen3.6-27b-dsv4pro-fp8", f"serve_env.{name}=1") == ("1", True)
+    assert found("qwen3.8-27b-awq") == ("1", False)
+
+
+@pytest.mark.parametrize("length", [120_000, 262_144])
+def test_a_smaller_kv_cache_is_a_remedy_with_the_length_that_it_is_enough_for(length: int, tmp_path: Path) -> None:
+    page = json.loads((SCENARIOS / "quad-v100-mesh.json").read_text())
+    page.update(gpus=page["gpus"][:1], links={})
+    page["gpus"][0]["memory_mib"] = 28672
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(page))
+
+    def remedies(**args: Any) -> list[str]:
+        settings = [f"serve_args.{name}={value}" for name, value in {"max-model-len": length, **args}.items()]
+        given = overrides(settings, ["qwen3.8-27b-awq"])
+        return [item.remedy for item in of_topology(path, given)[0].findings if item.code == "GF401"]
+
+    (found,) = remedies()
+    (offered,) = [part for part in found.split("; or ") if "kv-cache-dtype" in part]
+    right = json.loads(offered.removeprefix("serve_args = "))
+    assert right["kv-cache-dtype"] == "fp8_e5m2" and ("max-model-len" in right) == (length == 262_144)
+    assert remedies(**right) == []
