@@ -117,13 +117,14 @@ def _wants(
         if asked is None:
             asked, why = recipe_value(model, stack, traits, "tensor_parallel_size")
         args = _args(stack, model, layers, traits)
-        if asked is not None:
-            size, fits = asked, asked <= len(kind)
-        else:
-            size, fits, why = _fewest(facts, model, stack, kind, args)
         alike = [gpu for gpu in gpus.values() if arch(gpu) == name]
+        if asked is not None:
+            size, fits = asked, True
+        else:
+            size, fits, why = _fewest(facts, model, stack, alike, kind, args)
         roomy = _roomy(model, stack, alike, size, args)
         own = [index for index in kind if index in roomy]
+        fits = fits and len(own if asked is None else kind) >= size
         if len(own) < size * (count or 1):  # there are not enough of them: rules say so of the ones that are too small
             roomy, own = frozenset(gpu["index"] for gpu in alike), kind
         yield _Want(entry, model, stack, tuple(own), roomy, size, count, str(why), chosen, fits and name in stack.arch)
@@ -160,19 +161,26 @@ def _roomy(
 
 
 def _fewest(
-    facts: Mapping[str, Any], model: Model, stack: Stack, kind: Sequence[int], args: Mapping[str, Any]
+    facts: Mapping[str, Any],
+    model: Model,
+    stack: Stack,
+    alike: Sequence[Mapping[str, Any]],
+    free: Sequence[int],
+    args: Mapping[str, Any],
 ) -> tuple[int, bool, str]:
-    """The fewest GPUs of a kind that hold the model at its full length; without sizes of the model, an island."""
-    gpus = [gpu for gpu in facts["gpus"] if gpu["index"] in kind]
-    sizes = [size for size in SIZES if size <= len(kind)] or [1]
+    """The fewest GPUs of a kind that hold the model at its full length; without sizes of the model, an island.
+
+    + alike: all cards of the kind, so that a model is not planned for less than it needs when few of them are `free`
+    """
     shape = model.architecture
+    kind = free if shape is None else [gpu["index"] for gpu in alike]
+    gpus = [gpu for gpu in alike if gpu["index"] in kind]
+    sizes = [size for size in SIZES if size <= len(kind)] or [1]
     if shape is None:
         largest = max((len(island) for island in islands(gpus, facts.get("links") or {})), default=1)
         room = largest if largest > 1 else len(kind)
         return max(size for size in sizes if size <= max(room, 1)), bool(kind), "computed: the GPUs that are joined"
     sizes = [size for size in sizes if shape.heads % size == 0] or [1]
-    if not kind:
-        return sizes[0], False, "computed: the fewest GPUs"
     for size in sizes:
         if len(_roomy(model, stack, gpus, size, args)) >= size:
             return size, True, f"computed: the fewest GPUs that hold {model.name} at its full length"

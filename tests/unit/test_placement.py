@@ -186,3 +186,11 @@ def test_a_smaller_kv_cache_is_a_remedy_with_the_length_that_it_is_enough_for(le
     right = json.loads(offered.removeprefix("serve_args = "))
     assert right["kv-cache-dtype"] == "fp8_e5m2" and ("max-model-len" in right) == (length == 262_144)
     assert remedies(**right) == []
+
+
+def test_what_is_needed_is_said_and_not_what_is_left() -> None:
+    settings = {"stack": TURING.name, "serve": ["large", "small", {"model": "large", "name": "second"}]}
+    found = plan(sized(*[22528] * 4), settings, stacks=[TURING], models=[SMALL, LARGE])
+    (finding,) = said(found, "GF311")
+    assert finding.message == "second needs 2 GPUs of one kind, 1 is free"
+    assert not said(found, "GF401")
