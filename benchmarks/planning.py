@@ -31,12 +31,13 @@ def main() -> None:
     facts = [scenarios[number % len(scenarios)] | {"hostname": f"box-{number}"} for number in range(count)]
     texts = [json.dumps(item) for item in facts]
 
-    began = time.perf_counter()
+    # Of the processor: what else runs on the machine does not count.
+    began = time.process_time()
     for text in texts:
         json.loads(text)
-    read = time.perf_counter() - began
+    read = time.process_time() - began
 
-    began = time.perf_counter()
+    began = time.process_time()
     plans = [
         plan_box(
             Box(f"box-{number}", {"serve": [NAMES[number // 12 % 4]], "serve_args": {"max-model-len": 65536 + number}}),
@@ -47,11 +48,11 @@ def main() -> None:
         )
         for number, item in enumerate(facts)
     ]
-    planned = time.perf_counter() - began
-    began = time.perf_counter()
+    planned = time.process_time() - began
+    began = time.process_time()
     for plan in plans:
         checked_plan(plan)
-    checked = time.perf_counter() - began
+    checked = time.process_time() - began
     print(
         f"{count} boxes, {sum(len(plan.instances) for plan in plans)} instances: planned in {planned:.2f} s, ", end=""
     )

@@ -27,7 +27,7 @@ class Values:
     def _lay(self, target: dict[str, Any], source: str, values: Mapping[str, Any], prefix: str) -> None:
         for key, value in values.items():
             dotted = f"{prefix}{key}"
-            if isinstance(value, Mapping):
+            if isinstance(value, dict):
                 branch = target.get(key)
                 # a branch of our own, so that what a layer holds is never changed
                 target[key] = branch = dict(branch) if isinstance(branch, dict) else {}
