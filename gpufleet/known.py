@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpufleet.errors import ConfigError
-from gpufleet.hardware import differences
-from gpufleet.traits import traits_of
 
-SCHEMA = 2  # of the facts, as hostkit.probe writes them
+from gpufleet.errors import ConfigError
+from gpufleet.facts import SCHEMA
+from gpufleet.hardware import differences
+from gpufleet.kept import parse
+
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
 PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None}
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}
@@ -58,13 +58,9 @@ def rounded(free_mib: int) -> int:
 def read(path: Path) -> dict[str, Any] | None:
     """Facts as they were kept; None when there are none, or the file is damaged or of another schema."""
     try:
-        facts = json.loads(path.read_text(encoding="utf-8"))
+        return _filled(parse(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, RecursionError):
         return None
-    with suppress(AttributeError, KeyError, TypeError, ValueError):
-        if facts["schema"] == SCHEMA and traits_of(facts) and not differences(facts, facts):
-            return _filled(facts)
-    return None
 
 
 def read_all(folder: Path, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
