@@ -52,7 +52,7 @@ def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
         where = f"{page.parent.name}/{page.name}"
         try:
             data = yaml.safe_load(page.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, ValueError, OSError) as error:
+        except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
             problems.append(f"{where}: cannot be read: {' '.join(str(error).split())}")
             continue
         if not isinstance(data, dict):

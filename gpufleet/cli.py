@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from gpufleet import __version__
+from gpufleet import __version__, terminal
 from gpufleet.commands.deploy import deploy
 from gpufleet.commands.discover import discover
+from gpufleet.commands.folder import Wrong
 from gpufleet.commands.plan import plan
+from gpufleet.errors import INTERRUPTED
 
 
-@click.group()
+class Commands(click.Group):
+    """Commands that end with the agreed exit codes also when interrupted, or when a file or the output fails them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        terminal.prepare()
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            click.echo("gpufleet: interrupted", err=True)
+            ctx.exit(INTERRUPTED)
+        except BrokenPipeError:
+            raise  # click knows what to do about `| head`
+        except OSError as error:
+            raise Wrong(f"{error}; mend that and call it again") from error
+
+
+@click.group(cls=Commands)
 @click.version_option(__version__, prog_name="gpufleet")
 def main() -> None:
     """From bare Ubuntu/Debian boxes with older NVIDIA GPUs to serving language models."""

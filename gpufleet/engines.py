@@ -110,7 +110,11 @@ def _load(name: str, folders: tuple[Path, ...]) -> Engine:
     if name not in tables:
         raise ConfigError([f"unknown engine {name!r}{nearest(name, tables)}"])
     path = tables[name]
-    return parse(name, path.read_text(encoding="utf-8"), f"{path.parent.name}/{path.name}")
+    where = f"{path.parent.name}/{path.name}"
+    try:
+        return parse(name, path.read_text(encoding="utf-8"), where)
+    except (OSError, ValueError) as error:
+        raise ConfigError([f"{where}: cannot be read: {error}"]) from None
 
 
 def parse(name: str, text: str, where: str) -> Engine:

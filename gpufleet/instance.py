@@ -10,6 +10,7 @@ from typing import Any
 
 from gpufleet.dialect import DIALECTS
 from gpufleet.environment import PLACEHOLDER, always, computed
+from gpufleet.errors import ConfigError
 from gpufleet.fit import memory_of
 from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, compute_runner, streams_of, written
 from gpufleet.memory import Memory
@@ -23,7 +24,7 @@ from gpufleet.topology import weakest
 from gpufleet.traits import traits_of_group
 from gpufleet.view import View
 
-FIRST_PORT = 8000
+FIRST_PORT, LAST_PORT = 8000, 65535
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
             flags.lay("computed: indexes within CUDA_VISIBLE_DEVICES", {"device-ids": indexes})
     defaults = {dialect.host: "0.0.0.0", dialect.served_name: model.served_name}  # noqa: S104 - serving the LAN is the job
     flags.lay("default", {key: value for key, value in defaults.items() if key not in flags.values})
-    port, why = _port(name, place, settings, facts, before)
+    port, why = _port(view.box.name, name, place, settings, facts, before)
     flags.lay(why, {dialect.port: port})
 
     toolkit = toolkit_for(stack, settings, cards or list(by_index.values()))
@@ -161,14 +162,19 @@ def _fill_in(variables: Values, facts: Mapping[str, Any]) -> None:
 
 
 def _port(
-    name: str, place: Place, settings: Settings, facts: Mapping[str, Any], before: Sequence[Instance]
+    box: str, name: str, place: Place, settings: Settings, facts: Mapping[str, Any], before: Sequence[Instance]
 ) -> tuple[int, str]:
     """The port that was given, or that the instance has on the box, so that a new neighbour does not move it.
 
-    Else the first that is free, from the model's own port, or 8000.
+    Else the first that is free, from the model's own port, or 8000. Raises ConfigError for one that there is not.
     """
     if place.entry.port:
-        return place.entry.port + place.number - 1, "serve entry"
+        port = place.entry.port + place.number - 1
+        if port > LAST_PORT:
+            raise ConfigError(
+                [f"{box}: serve: {name} would have port {port}; give the first instance one below {port}"]
+            )
+        return port, "serve entry"
     named = {item.port for item in settings.serve if not isinstance(item, str) and item.port}
     taken = named | {other.port for other in before}
     has = {other: known.get("port") for other, known in (facts.get("instances") or {}).items()}
@@ -177,5 +183,7 @@ def _port(
     planned = {item if isinstance(item, str) else item.name or item.model for item in settings.serve}
     taken |= {port for other, port in has.items() if other in planned and other != name and port}
     first = place.model.port or FIRST_PORT
-    port = next(number for number in chain(range(first, 65536), range(FIRST_PORT, first)) if number not in taken)
+    port = next(
+        number for number in chain(range(first, LAST_PORT + 1), range(FIRST_PORT, first)) if number not in taken
+    )
     return port, f"model {place.model.name}" if port == place.model.port else "computed: the first free one"

@@ -7,6 +7,7 @@ import runpy
 import socket
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,10 @@ def from_file(path: Path) -> Fleet:
         runpy.run_path(str(path))
     except ConfigError:
         raise
+    except SystemExit as error:
+        if error.code == WRONG:  # `by_traits` has said why
+            raise
+        raise ConfigError([f"{path}: it ends the program itself, with {error.code}; take that out"]) from error
     except Exception as error:  # an owner's file can raise anything
         raise ConfigError([f"{path}: {type(error).__name__}: {error}"]) from error
     return current()
@@ -128,7 +133,7 @@ def load(
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))
     models = catalogue.load(Model, "model", [*paths.model_folders(root), *model_folders])
     fleet = Fleet(root, source, {}, {}, {}, stacks, models)
-    problems += _incomplete(stacks)
+    problems += incomplete(stacks)
     for item in boxes:
         try:
             _add(fleet, item, shown, by_hand)
@@ -176,10 +181,9 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
 
 def _resolves(name: str) -> bool:
     """Whether ssh would find an address for a bare name: in the user's ssh config, or by the resolver."""
-    config = Path.home() / ".ssh" / "config"
-    if config.is_file():
-        words = re.findall(r"(?im)^\s*host\s+(.+)$", config.read_text(encoding="utf-8", errors="replace"))
-        if name in " ".join(words).split():
+    with suppress(OSError, RuntimeError):  # a config that is not readable; a user without a home
+        config = (Path.home() / ".ssh" / "config").read_text(encoding="utf-8", errors="replace")
+        if name in " ".join(re.findall(r"(?im)^\s*host\s+(.+)$", config)).split():
             return True
     try:
         socket.getaddrinfo(name, None)
@@ -188,12 +192,14 @@ def _resolves(name: str) -> bool:
     return True
 
 
-def _incomplete(stacks: Catalogue[Stack]) -> list[str]:
-    """Stacks whose lock or patches are not there or not readable."""
+def incomplete(stacks: Catalogue[Stack]) -> list[str]:
+    """Stacks whose lock, patches or table of flags are not there or not readable, a line each."""
     problems = []
     for stack in stacks.values():
         try:
-            stack.runtime  # noqa: B018 - its name is made of all of them
+            stack.runtime, stack.table  # noqa: B018 - they are made of all of them
+        except ConfigError as error:
+            problems += [f"stacks/{stack.name}.yaml: {problem}" for problem in error.problems]
         except (OSError, ValueError, PatchError) as error:
             problems.append(f"stacks/{stack.name}.yaml: {error}")
     return problems

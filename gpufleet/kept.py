@@ -36,7 +36,7 @@ class KeptInstance(Fact):
 class Kept(Facts):
     """The file of one box."""
 
-    ports: dict[str, Listener] = {}  # type: ignore[assignment]
+    ports: dict[str, Listener] = {}
     errors: list[SourceError] = []
     xid: list[Xid] = []
     clock: Clock | Nothing = Nothing()  # type: ignore[assignment]

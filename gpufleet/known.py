@@ -8,9 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-
 from gpufleet.errors import ConfigError
-from gpufleet.facts import SCHEMA
 from gpufleet.hardware import differences
 from gpufleet.kept import parse
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -89,15 +90,17 @@ def number(value: Any, default: int) -> int:
         return default
     if isinstance(value, int | float):
         return int(value)
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)([kKmMgGtT]?)\s*", value) if isinstance(value, str) else None
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d+)?)([kKmMgGtT]?)\s*", value) if isinstance(value, str) else None
     return int(float(found[1]) * UNITS.get(found[2], 1)) if found else default
 
 
 def fraction(value: Any, default: float) -> float:
+    """A share, or an amount that is no whole number; `default` for what is none."""
     try:
-        return default if value is None or isinstance(value, bool) else float(value)
+        found = default if value is None or isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         return default
+    return found if math.isfinite(found) else default
 
 
 def switch(args: Mapping[str, Any], name: str, default: bool) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpufleet import catalogue, paths, picture, scenario
 from gpufleet.errors import ConfigError
-from gpufleet.inventory import from_file
+from gpufleet.inventory import from_file, incomplete
 from gpufleet.layers import checked
 from gpufleet.models import Model
 from gpufleet.plan import Box, BoxPlan, plan_box
@@ -71,7 +71,7 @@ def _value(text: str) -> Any:
         return WORDS[text.lower()]
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 
@@ -83,6 +83,8 @@ def of_topology(path: Path, given: Mapping[str, Any]) -> list[Planned]:
     facts = scenario.load(path)
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
     models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
+    if problems := incomplete(stacks):
+        raise ConfigError(problems)
     box = Box(facts["hostname"], {}, (), str(path))
     return [checked_plan(plan_box(box, facts, {}, stacks, models, given, given_by=OPTION))]
 
@@ -106,6 +108,8 @@ def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> 
 
 def draw(found: Sequence[Planned], path: Path) -> None:
     """Write the picture of one box; of several, one file each, with the box's name in it. Raises ConfigError."""
+    if path.is_dir():
+        raise ConfigError([f"--svg {path} is a folder: give a file in it"])
     for item in found:
         plan = item.plan
         place = path if len(found) == 1 else path.with_name(f"{path.stem}-{plan.name}{path.suffix}")

@@ -78,7 +78,7 @@ def environment_file(env: dict[str, str]) -> str:
 
 def unit_word(value: str) -> str:
     """One word of a unit file: quoted, with systemd's specifiers and variables made literal."""
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$").replace("\n", "\\n")
     return f'"{quoted}"'
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from gpufleet import terminal
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules import Finding
 
@@ -42,11 +43,11 @@ def show(outcomes: list[Outcome], dry: bool) -> None:
         table.add_column(title, overflow="fold")
     for outcome in sorted(outcomes, key=lambda item: item.box):
         for row in rows(outcome, dry):
-            table.add_row(*row)
+            terminal.add_row(table, *row)
     console.print()
     console.print(table)
     for line in problems(outcomes):
-        console.print(line, markup=False, style="red")
+        console.print(terminal.plain(line), markup=False, style="red")
 
 
 def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
 
 from gpufleet.errors import ConfigError, nearest
-from gpufleet.known import SCHEMA
+from gpufleet.facts import SCHEMA
+from gpufleet.kept import LEAST_CARD_MIB
 from gpufleet.schema import Data, OneLine, read
 from gpufleet.topology import rank
 
@@ -44,12 +45,12 @@ class Page(Data):
 class Gpu(Page):
     """One card: its index as NVML counts, its memory in MiB."""
 
-    index: Annotated[int, Field(ge=0)]
+    index: Annotated[int, Field(ge=0, lt=1024)]
     name: OneLine
     compute_capability: Capability
-    memory_mib: Annotated[int, Field(ge=1)]
+    memory_mib: Annotated[int, Field(ge=LEAST_CARD_MIB, lt=2**31)]
     bus_id: OneLine = ""
-    uuid: OneLine | None = None
+    uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Fa-f-]+$")] | None = None
 
 
 class Scenario(Page):
@@ -82,8 +83,11 @@ def load(path: Path) -> dict[str, Any]:
 
 def _problems(scenario: Scenario) -> list[str]:
     indexes = [gpu.index for gpu in scenario.gpus]
+    uuids = [gpu.uuid for gpu in scenario.gpus if gpu.uuid is not None]
     if len(set(indexes)) != len(indexes):
         return ["gpus: an index is there twice"]
+    if len(set(uuids)) != len(uuids):
+        return ["gpus: a UUID is there twice"]
     pairs = {f"{a}-{b}" for a, b in combinations(sorted(indexes), 2)}
     problems = [f"links: {pair!r} is missing" for pair in sorted(pairs - set(scenario.links))]
     for key, given in (("links", scenario.links), ("p2p_read", scenario.p2p_read)):

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
-from typing_extensions import TypeAliasType
 
 from gpufleet.errors import ConfigError, nearest
 
@@ -21,7 +20,8 @@ Url = Annotated[
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-Json = TypeAliasType("Json", "bool | int | float | str | None | list[Json] | dict[str, Json]")
+
+LONGEST = 200  # characters of a wrong value that are shown
 
 
 def _flag(name: str) -> str:
@@ -31,14 +31,35 @@ def _flag(name: str) -> str:
     return plain
 
 
-def _one_line(value: str) -> str:
-    if any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in value):
-        raise ValueError("must be one line without control characters")
+def _json(value: Any, deep: int = 0) -> Any:
+    """What JSON and YAML can hold, with numbers that every parser and every sum can take."""
+    if deep > 20:
+        raise ValueError("is nested more than 20 deep")
+    if isinstance(value, bool) or value is None:
+        return value
+    if isinstance(value, str):
+        return _encodable(value)
+    if isinstance(value, int | float) and -(2**63) <= value < 2**63:  # which is false of NaN
+        return value
+    if isinstance(value, list):
+        return [_json(item, deep + 1) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {_encodable(key): _json(item, deep + 1) for key, item in value.items()}
+    raise ValueError("must be what JSON can hold: a text, a number of 64 bits, true, false, null, a list, a mapping")
+
+
+def _encodable(value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError:
         raise ValueError("must be text that UTF-8 can hold") from None
     return value
+
+
+def _one_line(value: str) -> str:
+    if any(ord(character) < 32 or 0x7F <= ord(character) < 0xA0 for character in value):
+        raise ValueError("must be one line without control characters")
+    return _encodable(value)
 
 
 def _relative(value: str) -> str:
@@ -51,6 +72,7 @@ def _relative(value: str) -> str:
 Flag = Annotated[str, AfterValidator(_flag)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 OneLine = Annotated[str, AfterValidator(_one_line)]
+Json = Annotated[Any, AfterValidator(_json)]
 Args = dict[Flag, Json]
 Env = dict[Variable, OneLine]
 
@@ -83,13 +105,23 @@ def _lines(error: ValidationError, kind: type[BaseModel], where: str) -> list[st
         elif problem["type"] == "missing":
             lines.append(f"{where}: {dotted!r} is missing")
         else:
-            lines.append(f"{where}: {dotted}: {problem['msg']} (it is {problem['input']!r})")
+            said = problem["msg"].removeprefix("Value error, ")
+            lines.append(f"{where}: {dotted}: {said} (it is {_brief(repr(problem['input']))})")
     return lines
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
 
 
 def _is_branch(part: str) -> bool:
     """Whether pydantic put the name of a union's branch here, which means nothing to a reader."""
-    return part in ("str", "int", "bool", "float", "none", "[key]") or part[:1].isupper() or "[" in part
+    return (
+        part in ("str", "int", "bool", "float", "none", "[key]")
+        or part[:1].isupper()
+        or part.startswith("constrained-")
+        or "[" in part
+    )
 
 
 def _fields_at(kind: type[BaseModel], place: list[str]) -> list[str]:

@@ -10,6 +10,10 @@ from gpufleet.schema import Args, Data, Env, Name, Url
 
 Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
+# More than any box has or can use; what is beyond is a slip, and would take for ever to plan.
+Gpus = Annotated[int, Field(ge=1, le=1024)]
+Instances = Annotated[int, Field(ge=1, le=256)]
+Streams = Annotated[int, Field(ge=1, le=4096)]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
@@ -20,9 +24,9 @@ class Serve(Data):
     name: Name | None = None  # of the instance; default: the model's
     stack: Name | None = None
     port: Port | None = None
-    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None
-    instances: Annotated[int, Field(ge=1)] | None = None
-    streams: Annotated[int, Field(ge=1)] | None = None
+    tensor_parallel_size: Gpus | None = None
+    instances: Instances | None = None
+    streams: Streams | None = None
     args: Args = {}
     env: Env = {}
 
@@ -64,9 +68,9 @@ class Settings(Data):
     stack: Name | None = None
     serve_args: Args = {}
     serve_env: Env = {}
-    tensor_parallel_size: Annotated[int, Field(ge=1)] | None = None  # GPUs of an instance
-    instances: Annotated[int, Field(ge=1)] | None = None  # of each entry; default: as many as the box holds
-    streams: Annotated[int, Field(ge=1)] | None = None  # requests at once that CUDA graphs are captured for
+    tensor_parallel_size: Gpus | None = None  # GPUs of an instance
+    instances: Instances | None = None  # of each entry; default: as many as the box holds
+    streams: Streams | None = None  # requests at once that CUDA graphs are captured for
     expect: Expect = Expect()
     silence: list[Name] = []
     host: Host = Host()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.table import Table
 
+from gpufleet import terminal
 from gpufleet.instance import Instance
 from gpufleet.planning import Planned
 from gpufleet.rules import silenced_by
@@ -24,13 +25,13 @@ def show(found: Sequence[Planned]) -> None:
         table.add_column(title, overflow="fold")
     for item in found:
         for row in rows(item):
-            table.add_row(*row)
+            terminal.add_row(table, *row)
     console.print(table)
     lines = [(line, style) for item in found for line, style in notes(item)]
     if lines:
         console.print()
     for line, style in lines:
-        console.print(line, markup=False, style=style)
+        console.print(terminal.plain(line), markup=False, style=style)
 
 
 def rows(item: Planned) -> list[tuple[str, ...]]:

@@ -181,7 +181,7 @@ def _look(box: str, data: Mapping[str, Any], seconds: float) -> Unknown | str | 
             **arguments,
         )
     except _Seen as seen:
-        return Unknown(box, entry, seen.key, Path(files[0]).expanduser())
+        return Unknown(box, entry, seen.key, _at_home(files[0]))
     except OSError as error:
         if data.get("ssh_connect_retries"):  # it may come up while pyinfra tries again
             return None
@@ -193,11 +193,19 @@ def _look(box: str, data: Mapping[str, Any], seconds: float) -> Unknown | str | 
     return None
 
 
+def _at_home(file: str) -> Path:
+    """The path of `~/.ssh/known_hosts`. Raises ConfigError for a user without a home."""
+    try:
+        return Path(file).expanduser()
+    except RuntimeError:
+        raise ConfigError([f"{file}: this user has no home: set HOME, or ssh_known_hosts_file of the boxes"]) from None
+
+
 def _known(entry: str, files: tuple[str, ...]) -> bool:
     for file in files:
         keys = HostKeys()
         try:
-            keys.load(str(Path(file).expanduser()))
+            keys.load(str(_at_home(file)))
         except OSError:
             continue
         except (SSHException, ValueError) as error:

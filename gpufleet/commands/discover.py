@@ -12,6 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from gpufleet import terminal
 from gpufleet.commands.folder import configuration, enter
 from gpufleet.errors import BOX_FAILED
 
@@ -48,7 +49,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
             known.keep(fleet.facts_folder, name, found)
     show({name: fleet.facts[name] for name in news}, news)
     for line in failures:
-        click.echo(line, err=True)
+        click.echo(terminal.plain(line), err=True)
     sys.exit(BOX_FAILED if failures else 0)
 
 
@@ -59,12 +60,12 @@ def show(facts: Mapping[str, Mapping[str, Any]], news: Mapping[str, list[str]]) 
     for title in COLUMNS:
         table.add_column(title, overflow="fold")
     for name, found in facts.items():
-        table.add_row(*row(name, found))
+        terminal.add_row(table, *row(name, found))
     if facts:
         console.print(table)
     for name, lines in news.items():
         for line in lines:
-            console.print(f"{name}: {line}", markup=False)
+            console.print(terminal.plain(f"{name}: {line}"), markup=False)
 
 
 def row(name: str, facts: Mapping[str, Any]) -> tuple[str, ...]:

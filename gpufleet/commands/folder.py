@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from gpufleet.errors import WRONG, ConfigError
+from gpufleet.terminal import plain
 
 
 class Wrong(click.ClickException):
@@ -19,7 +20,7 @@ class Wrong(click.ClickException):
 
     def show(self, file: object = None) -> None:
         for line in self.message.splitlines():
-            click.echo(f"gpufleet: {line}", err=True)
+            click.echo(f"gpufleet: {plain(line)}", err=True)
 
 
 def enter(inventory: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands.folder import configuration, enter
 from gpufleet.errors import REFUSED
 
@@ -51,7 +52,7 @@ def plan(
         if explain and as_json:
             raise click.UsageError("--explain prints lines: leave out --json, whose `because` has the sources")
         overrides = planning.overrides(settings, models)
-        svg = svg.resolve() if svg else None
+        svg = svg.absolute() if svg else None
         if topology is not None:
             found = planning.of_topology(topology, overrides)
         else:
@@ -62,7 +63,7 @@ def plan(
         if explain:
             _print(explained([item.plan for item in found], explain))
         elif as_json:
-            click.echo(json.dumps(document(found), indent=1, ensure_ascii=False))
+            click.echo(json.dumps(document(found), indent=1))
         else:
             tables.show(found)
     sys.exit(REFUSED if any(item.refused for item in found) else 0)
@@ -70,4 +71,4 @@ def plan(
 
 def _print(lines: Iterable[str]) -> None:
     for line in lines:
-        click.echo(line)
+        click.echo(terminal.plain(line))

@@ -11,6 +11,7 @@ import pytest
 import hostkit.probe
 from gpufleet import known
 from gpufleet.errors import ConfigError
+from gpufleet.facts import SCHEMA
 from tests.unit.fleets import cpu_facts, gpu_facts, plan
 
 
@@ -25,7 +26,7 @@ def busy(**more: Any) -> dict[str, Any]:
 
 
 def test_the_schema_is_the_probes() -> None:
-    assert known.SCHEMA == hostkit.probe.SCHEMA == cpu_facts()["schema"]
+    assert SCHEMA == hostkit.probe.SCHEMA == cpu_facts()["schema"]
 
 
 def test_only_what_a_box_is_and_has_is_kept(tmp_path: Path) -> None:
