@@ -16,6 +16,8 @@ from typing import Any
 PCIE = ("SYS", "NODE", "PHB", "PXB", "PIX")
 # More than the PCIe links of a group of 70 cards can add up to, so that one NVLink outweighs them all.
 NVLINK_WEIGHT = 10_000
+# GPUs that hang together by NVLink: the islands of so many are found by trying all, in half a second at worst.
+ALWAYS_EXACT = 16
 
 Gpu = Mapping[str, Any]
 
@@ -72,8 +74,8 @@ def islands(gpus: Sequence[Gpu], links: Mapping[str, str]) -> list[tuple[int, ..
     """The GPUs split into groups joined by NVLink all to all, each of one compute capability.
 
     Of all such splits the one with the fewest groups; of these the one whose largest groups are largest, then the
-    one with the most NVLinks inside, then the one with the lowest indexes in front. Exact, which is quick for what
-    boxes have (a mesh, a cube, pairs, a few dead links), and slow only for large tangles that no board wires.
+    one with the most NVLinks inside, then the one with the lowest indexes in front. Exact for up to 16 GPUs that hang
+    together; in larger tangles, which no board wires, a large island is taken, then another of the rest.
     """
     kind = {gpu["index"]: gpu["compute_capability"] for gpu in gpus}
     near: dict[int, frozenset[int]] = {
@@ -85,8 +87,30 @@ def islands(gpus: Sequence[Gpu], links: Mapping[str, str]) -> list[tuple[int, ..
     while rest:
         component = _component(min(rest), near)
         rest -= component
-        found += _split(frozenset(component), near, links, {})[1]
+        if len(component) <= ALWAYS_EXACT:
+            found += _split(frozenset(component), near, links, {})[1]
+        else:
+            found += _one_by_one(component, near)
     return sorted(found)
+
+
+def _one_by_one(rest: set[int], near: Mapping[int, frozenset[int]]) -> list[tuple[int, ...]]:
+    """Islands of what is left, each the largest of those that grow from one GPU by its best-joined neighbours."""
+    found = []
+    while rest:
+        grown = [_grown(gpu, near[gpu] & rest, near) for gpu in sorted(rest)]
+        found.append(max(grown, key=len))
+        rest = rest - set(found[-1])
+    return found
+
+
+def _grown(start: int, fit: frozenset[int], near: Mapping[int, frozenset[int]]) -> tuple[int, ...]:
+    """An island with `start` and some of `fit`, which are all joined to it."""
+    group = [start]
+    while fit:
+        group.append(max(sorted(fit), key=lambda gpu: len(near[gpu] & fit)))
+        fit = fit & near[group[-1]]
+    return tuple(sorted(group))
 
 
 def _component(start: int, near: Mapping[int, frozenset[int]]) -> set[int]:

@@ -231,3 +231,13 @@ def test_links_to_cards_that_are_not_asked_about_do_not_count() -> None:
     gpus, links = scenario("quad-3090-two-pairs")
     assert degraded(links, [gpus[0], gpus[2]], 4) == []
     assert degraded({**links, "1-3": "NV3"}, [gpus[0], gpus[2]], None) == []
+
+
+def test_a_large_tangle_is_split_without_trying_all() -> None:
+    gpus = [{"index": index, "name": "a card", "compute_capability": [8, 0]} for index in range(60)]
+    # rings of five beside each other, every third pair across them joined: 3 to the power of many islands to choose from
+    joined = {(a, b) for a, b in combinations(range(60), 2) if a // 5 == b // 5 or (a * b + a + b) % 3}
+    found = islands(gpus, {f"{a}-{b}": "NV1" for a, b in joined})
+    assert sorted(gpu for group in found for gpu in group) == list(range(60))
+    assert all(pair in joined for group in found for pair in combinations(group, 2))
+    assert len(found) < 30
