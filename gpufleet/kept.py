@@ -63,12 +63,20 @@ class Kept(Facts):
 def parse(text: str) -> dict[str, Any]:
     """A file's facts. Raises ValueError for what no probe writes, and RecursionError for what is nested that deep."""
     facts = json.loads(text, parse_int=_count, parse_constant=_no_number)
+    if said := problem(facts):
+        raise ValueError(said)
+    found: dict[str, Any] = facts
+    return found
+
+
+def problem(facts: Any) -> str:
+    """The first thing for which facts could not be read again once they are kept; empty when there is none."""
     try:
         Kept.model_validate(facts)
     except ValidationError as error:
-        raise ValueError(str(error)) from None
-    found: dict[str, Any] = facts
-    return found
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc']) or 'facts'}: {first['msg']}"
+    return ""
 
 
 def _count(digits: str) -> int:

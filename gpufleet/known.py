@@ -10,7 +10,7 @@ from typing import Any
 
 from gpufleet.errors import ConfigError
 from gpufleet.hardware import differences
-from gpufleet.kept import parse
+from gpufleet.kept import parse, problem
 
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
 PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None}
@@ -71,9 +71,10 @@ def keep(folder: Path, name: str, facts: Mapping[str, Any]) -> bool:
     """Keep the facts of a box, whole or not at all; a file is left as it is when nothing in it but the time changed.
 
     Returns whether it was written. Facts in which the driver does not show its cards are not kept: they would make a
-    box without GPUs of it. Raises ConfigError when the folder cannot be written.
+    box without GPUs of it; nor are those that could not be read again. Raises ConfigError when the folder cannot be
+    written.
     """
-    if not telling(facts):
+    if not telling(facts) or problem(stable(facts)):
         return False
     path = folder / f"{name}.json"
     new, old = stable(facts), read(path)

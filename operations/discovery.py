@@ -28,6 +28,7 @@ from gpufleet import known
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
+from gpufleet.kept import problem
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 from operations import remote
 from operations.contact import first_contact, keep_failures_apart, remedy
@@ -105,6 +106,8 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 def _facts_or_error(name: str, address: Mapping[str, Any], seen: Seen) -> dict[str, Any] | BoxError:
     if seen.facts is None:
         return seen.failure or BoxError(name, seen.unreachable, remedy(name, address, seen.unreachable))
+    if wrong := known.telling(seen.facts) and problem(known.stable(seen.facts)):
+        return BoxError(name, f"its answer is not as facts have to be ({wrong}), and was not kept", "report this")
     if known.telling(seen.facts):
         return seen.facts
     said = "; ".join(error["message"] for error in seen.facts["errors"] if error["source"] in ("nvml", "driver"))

@@ -20,7 +20,10 @@ from tests.command import GPUFLEET, PYINFRA, deploy, run
 from tests.operations.boxes import Boxes, boxes
 from tests.unit.fleets import cpu_facts, gpu_facts
 
-MACHINE: dict[str, Any] = {"cpu": {"cores": 8, "threads": 16}, "memory": {"total_mib": 65536, "available_mib": 60000}}
+MACHINE: dict[str, Any] = {
+    "cpu": cpu_facts()["cpu"],
+    "memory": {"total_mib": 65536, "available_mib": 60000, "swap_mib": 0},
+}
 TURING = gpu_facts(**MACHINE)
 AMPERE = gpu_facts((8, 6), link="PHB", **MACHINE)
 CPU = cpu_facts(**MACHINE)
@@ -240,7 +243,9 @@ def test_changed_hardware_is_refused_until_it_is_discovered(three: Boxes, tmp_pa
     folder = three.folder(tmp_path)
     assert deploy(folder, "-y").returncode == 0
     kept = three.cached(folder, "turing-1")
-    three.facts["turing-1"] = gpu_facts(link="NV1", **{**MACHINE, "memory": {"total_mib": 32768}})
+    three.facts["turing-1"] = gpu_facts(
+        link="NV1", **{**MACHINE, "memory": {"total_mib": 32768, "available_mib": 1, "swap_mib": 0}}
+    )
     for option in ("--dry", "-y"):
         done = deploy(folder, option)
         assert done.returncode == 3, done.stdout
@@ -263,7 +268,11 @@ def test_what_passes_does_not_rewrite_the_facts(three: Boxes, tmp_path: Path) ->
     path = folder / "inventory/facts/home/turing-1.json"
     before = path.read_text()
     busy = copy.deepcopy(TURING)
-    busy.update(at="2030-01-01T00:00:00Z", ports={"22": {"pid": 4}}, memory={"total_mib": 65536, "available_mib": 1})
+    busy.update(
+        at="2030-01-01T00:00:00Z",
+        ports={"22": {"pid": 4, "command": None, "unit": None}},
+        memory={"total_mib": 65536, "available_mib": 1, "swap_mib": 0},
+    )
     busy["gpus"][0]["memory_used_mib"] = 17
     three.facts["turing-1"] = busy
     assert deploy(folder, "-y").returncode == 0
@@ -362,3 +371,12 @@ def test_a_hundred_boxes_of_which_one_is_refused(tmp_path: Path) -> None:
             words = [state(done.stdout, name) for name in hundred.facts]
             assert words.count("not touched: the run was refused") == 99 and words.count("refused") == 1
             assert set(hundred.looks.values()) == {looks}
+
+
+def test_an_answer_that_could_not_be_read_again_is_said_and_not_kept(three: Boxes, tmp_path: Path) -> None:
+    folder = three.folder(tmp_path)
+    three.facts["cpu-1"] = {**CPU, "disks": {"/": {"free_mib": 5}}}
+    done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
+    assert done.returncode == 1, done.stdout
+    assert "cpu-1: its answer is not as facts have to be (disks./.total_mib: Field required)" in done.stdout
+    assert sorted(path.stem for path in (folder / "inventory/facts/home").iterdir()) == ["ampere-1", "turing-1"]

@@ -235,7 +235,7 @@ def test_links_to_cards_that_are_not_asked_about_do_not_count() -> None:
 
 def test_a_large_tangle_is_split_without_trying_all() -> None:
     gpus = [{"index": index, "name": "a card", "compute_capability": [8, 0]} for index in range(60)]
-    # rings of five beside each other, every third pair across them joined: 3 to the power of many islands to choose from
+    # rings of five beside each other, every third pair across them joined: far too many splits to try
     joined = {(a, b) for a, b in combinations(range(60), 2) if a // 5 == b // 5 or (a * b + a + b) % 3}
     found = islands(gpus, {f"{a}-{b}": "NV1" for a, b in joined})
     assert sorted(gpu for group in found for gpu in group) == list(range(60))
