@@ -9,6 +9,7 @@ from typing import Any
 from gpufleet.instance import Instance
 from gpufleet.planning import Planned
 from gpufleet.render import release
+from gpufleet.spelling import given
 
 
 def document(found: Sequence[Planned]) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def _instance(item: Instance) -> dict[str, Any]:
         "port": item.port,
         "streams": item.streams,
         "traits": list(item.traits),
-        "args": item.args,
+        "args": given(item.args),
         "env": item.env,
         "digest": release(item).digest,
         "memory": asdict(item.memory) | {"fits": item.memory.fits} if item.memory else {},

@@ -46,20 +46,10 @@ def _instance(plan: BoxPlan, item: Instance, key: str) -> list[str]:
     ]
     for values, name in places:
         for found, history in values.below(name):
-            lines += _history(f"{plan.name} {item.name}: {found}", item, history, _in_force(values, found))
+            lines += _history(f"{plan.name} {item.name}: {found}", item, history, values.in_force(found))
         if lines:
             break
     return lines
-
-
-def _in_force(values: Values, dotted: str) -> bool:
-    """Whether the key is still there: a mapping may have been replaced as a whole."""
-    branch: object = values.values
-    for part in dotted.split("."):
-        if not isinstance(branch, dict) or part not in branch:
-            return False
-        branch = branch[part]
-    return True
 
 
 def _history(head: str, item: Instance, history: Sequence[Given], in_force: bool) -> list[str]:

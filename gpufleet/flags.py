@@ -15,6 +15,8 @@ from gpufleet.recipe import ByTrait
 from gpufleet.stacks import Stack
 from gpufleet.view import strongest
 
+# Tokens of a step above which the engine captures nothing by itself (`max_cudagraph_capture_size`, vLLM 0.27.1).
+LARGEST_CAPTURE = 512
 PREFIXES = {"vllm": "VLLM_", "lmdeploy": "LMDEPLOY_"}  # of the variables each engine has for itself
 
 
@@ -109,22 +111,23 @@ def compute_requests(args: Values, stack: Stack, model: Model, streams: int | No
 def compute_captures(args: Values, dialect: Dialect, streams: int | None) -> None:
     """CUDA graph sizes: with k speculative tokens each request has k+1 tokens a step (recipes.md; vllm #37865)."""
     tokens = speculative_tokens(args.values, dialect)
-    if not tokens or not streams or dialect.compilation is None or args.values.get("enforce-eager"):
+    if tokens < 1 or not streams or streams < 1 or dialect.compilation is None or args.values.get("enforce-eager"):
         return
     config = args.values.get(dialect.compilation)
     if dialect.compilation in args.values and not isinstance(config, dict):
         return  # taken away, or written in a way of the owner's own
     given = (config or {}).get("cudagraph_capture_sizes")
-    if given is None and (config or {}).get("cudagraph_mode") != "NONE":
-        step = tokens + 1
+    step = tokens + 1
+    if given is None and (config or {}).get("cudagraph_mode") != "NONE" and step * streams <= LARGEST_CAPTURE:
         sizes = [step * number for number in range(1, streams + 1)]
         many = f"{streams} streams" if streams > 1 else "1 stream"
         why = f"computed: multiples of {step} ({tokens} speculative tokens and 1) for {many}"
         args.lay(why, {dialect.compilation: {"cudagraph_capture_sizes": sizes}})
         given = sizes
-    if given and (config or {}).get("max_cudagraph_capture_size") is None:
+    numbers = [size for size in given if type(size) is int] if isinstance(given, list) else []
+    if numbers and (config or {}).get("max_cudagraph_capture_size") is None:
         why = "computed: the largest capture size, which the engine wants it to be"
-        args.lay(why, {dialect.compilation: {"max_cudagraph_capture_size": max(given)}})
+        args.lay(why, {dialect.compilation: {"max_cudagraph_capture_size": max(numbers)}})
 
 
 def compute_all_reduce(args: Values, stack: Stack, size: int, link: str | None) -> None:

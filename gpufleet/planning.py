@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpufleet import catalogue, paths, picture, scenario
 from gpufleet.errors import ConfigError
+from gpufleet.fleet import Fleet
 from gpufleet.inventory import from_file, incomplete
 from gpufleet.layers import checked
 from gpufleet.models import Model
@@ -92,10 +93,14 @@ def of_topology(path: Path, given: Mapping[str, Any]) -> list[Planned]:
 def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
     """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without."""
     fleet = from_file(path)
-    names = fleet.select(limit, ())
-    unseen = fleet.unseen(names)
+    unseen = fleet.unseen(fleet.concerned(limit, ()))
     if unseen:
         raise ConfigError([f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {path}`"])
+    return of_fleet(fleet, fleet.select(limit, ()), given)
+
+
+def of_fleet(fleet: Fleet, names: Iterable[str], given: Mapping[str, Any]) -> list[Planned]:
+    """The plans of these boxes, of which facts are known. Raises ConfigError."""
     return [
         checked_plan(
             plan_box(

@@ -43,9 +43,18 @@ class Values:
         found = [history[-1].source for name, history in self.below(key)]
         return found[-1] if found else None
 
+    def in_force(self, dotted: str) -> bool:
+        """Whether a key still has a value: it, or the mapping it was in, may have been taken away."""
+        branch: Any = self.values
+        for part in dotted.split("."):
+            if not isinstance(branch, dict) or branch.get(part) is None:
+                return False
+            branch = branch[part]
+        return True
+
     def reasons(self) -> dict[str, str]:
-        """The strongest source by dotted key, and by the first part of it."""
-        reasons = {key: history[-1].source for key, history in self.trace.items()}
+        """The strongest source of what is in force, by dotted key, and by the first part of it."""
+        reasons = {key: history[-1].source for key, history in self.trace.items() if self.in_force(key)}
         return {**{key.split(".", 1)[0]: source for key, source in reasons.items()}, **reasons}
 
     def below(self, key: str) -> Iterator[tuple[str, list[Given]]]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from gpufleet.errors import ConfigError, nearest
 
@@ -24,8 +24,12 @@ Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 LONGEST = 200  # characters of a wrong value that are shown
 
 
+def _plain(name: str) -> str:
+    return name.lstrip("-").replace("_", "-")
+
+
 def _flag(name: str) -> str:
-    plain = name.lstrip("-").replace("_", "-")
+    plain = _plain(name)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.-]*", plain):
         raise ValueError("is no name of a flag")
     return plain
@@ -68,12 +72,21 @@ def _relative(value: str) -> str:
     return value
 
 
+def _no_twins(value: Any) -> Any:
+    """A flag that is spelled in two ways: the one that wins would be a matter of luck."""
+    names = [_plain(name) for name in value if isinstance(name, str)] if isinstance(value, dict) else []
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{', '.join(twice)} is given twice, spelled in two ways")
+    return value
+
+
 # The engine's own spelling, `max-model-len`; `--max_model_len` is read as the same.
 Flag = Annotated[str, AfterValidator(_flag)]
 RelativePath = Annotated[str, AfterValidator(_relative)]
 OneLine = Annotated[str, AfterValidator(_one_line)]
 Json = Annotated[Any, AfterValidator(_json)]
-Args = dict[Flag, Json]
+Args = Annotated[dict[Flag, Json], BeforeValidator(_no_twins)]
 Env = dict[Variable, OneLine]
 
 

@@ -53,11 +53,11 @@ def _lines(args: Mapping[str, Any], table: Engine | None) -> Iterator[tuple[str,
 
 
 def _plain(value: Any) -> Any:
-    return json.dumps(_given(value), sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
+    return json.dumps(given(value), sort_keys=True, ensure_ascii=False) if isinstance(value, dict) else value
 
 
-def _given(value: Any) -> Any:
+def given(value: Any) -> Any:
     """A mapping without what was taken away in it."""
     if not isinstance(value, dict):
         return value
-    return {key: _given(item) for key, item in value.items() if item is not None}
+    return {key: given(item) for key, item in value.items() if item is not None}

@@ -17,6 +17,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     links,
     memory,
     names,
+    ranges,
     runner,
     serving,
     speculation,

@@ -65,6 +65,18 @@ def test_settings_are_the_strongest_and_go_into_mappings() -> None:
     assert "not used: GPU 1, 2, 3" in plan("--topology", PAIRS, *MODEL, *given).stdout
 
 
+def test_the_same_call_prints_the_same_in_every_process() -> None:
+    call = ("plan", "--topology", PAIRS, *MODEL, "--json")
+    printed = {run(REPOSITORY, *call, program=GPUFLEET, PYTHONHASHSEED=seed).stdout for seed in ("0", "1", "2")}
+    assert len(printed) == 1
+
+
+def test_what_was_taken_away_is_not_in_the_document() -> None:
+    (box,) = boxes("--topology", PAIRS, *MODEL, "--set", "serve_args.speculative-config=null")
+    for item in box["instances"]:
+        assert not [key for key in [*item["args"], *item["because"]] if key.startswith("speculative-config")]
+
+
 def test_several_models_share_a_box() -> None:
     (box,) = boxes("--topology", PAIRS, *MODEL, "--model", "ornith-1.5-35b-awq")
     assert [(item["model"], item["gpus"]) for item in box["instances"]] == [
@@ -129,6 +141,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
         (("--topology", PAIRS, "--set", "streams"), "write KEY=VALUE"),
         (("--topology", PAIRS, "--set", "stream=3"), "did you mean 'streams'"),
         (("--topology", PAIRS, "--set", "streams=many"), "streams"),
+        (("--topology", PAIRS, "--set", 'serve_args={"max_num_seqs": 1, "max-num-seqs": 2}'), "is given twice"),
         (("--topology", PAIRS, "--set", "streams=3", "--set", "streams.x=3"), "was given another value before"),
         (("--topology", PAIRS, *MODEL, "--set", 'silence=["GF999"]'), "unknown rule 'GF999'"),
         (("--topology", PAIRS, *MODEL, "--svg", "/nowhere/x.svg"), "--svg /nowhere/x.svg"),
@@ -147,6 +160,8 @@ def test_an_inventory_is_planned_from_kept_facts(tmp_path: Path) -> None:
         done.returncode,
         "h200: nothing is known yet: run `gpufleet discover inventory/home.py`" in done.stdout,
     ) == (2, True)
+    done = plan("inventory/home.py", "--limit", "sm90", folder=folder)
+    assert (done.returncode, "run `gpufleet discover" in done.stdout) == (2, True)
     facts = folder / "inventory" / "facts" / "home" / "h200.json"
     facts.parent.mkdir(parents=True)
     shutil.copy(REPOSITORY / "tests" / "data" / "facts" / "dual-h200-switch.json", facts)

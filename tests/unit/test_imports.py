@@ -10,7 +10,7 @@ import pytest
 from tests.command import REPOSITORY
 
 ALLOWED = {
-    "gpufleet": {"gpufleet", "pydantic", "pydantic_core", "typing_extensions", "yaml", "jinja2", "rich", "click",
+    "gpufleet": {"gpufleet", "pydantic", "pydantic_core", "yaml", "jinja2", "rich", "click",
                  "packaging", "unidiff"},
     "hostkit": {"hostkit", "pynvml"},
     "operations": {"operations", "gpufleet", "pyinfra", "pyinfra_cli", "paramiko", "gevent", "click"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 
 from gpufleet import catalogue, paths
 from gpufleet.document import document
+from gpufleet.fleet import Fleet
 from gpufleet.layers import Layer
 from gpufleet.models import Model
 from gpufleet.plan import Box, BoxPlan, plan_box
-from gpufleet.planning import checked_plan
+from gpufleet.planning import checked_plan, of_fleet
 from gpufleet.scenario import Scenario, facts_of
 from gpufleet.traits import arch
 from tests.unit.fleets import product_stacks
@@ -64,8 +66,7 @@ data = st.fixed_dictionaries(
 
 
 def plan(facts: dict[str, Any], values: dict[str, Any], name: str = "box") -> BoxPlan:
-    layers = {"sm75": [Layer("group_data/sm75.py", {"serve_args": {"max-num-seqs": 2}})]}
-    return plan_box(Box(name, values), facts, layers, STACKS, MODELS)
+    return plan_box(Box(name, values), facts, LAYERS, STACKS, MODELS)
 
 
 @settings(max_examples=300, deadline=None)
@@ -105,10 +106,26 @@ def test_the_same_box_has_always_the_same_plan(facts: dict[str, Any], values: di
 
 
 @settings(max_examples=100, deadline=None)
-@given(boxes(), boxes(), data, data)
+@given(boxes(), boxes(), boxes(), data, data, data)
 def test_one_boxs_data_never_changes_anothers_plan(
-    facts: dict[str, Any], others: dict[str, Any], values: dict[str, Any], changed: dict[str, Any]
+    facts: dict[str, Any],
+    others: dict[str, Any],
+    changed: dict[str, Any],
+    values: dict[str, Any],
+    before: dict[str, Any],
+    after: dict[str, Any],
 ) -> None:
-    before = document([checked_plan(plan(facts, values))])
-    plan(others, changed, "other")
-    assert document([checked_plan(plan(facts, values))]) == before
+    """Two boxes of one fleet, with the same layers and catalogues, planned in one go; then the second is another."""
+    first, _ = document(of_fleet(fleet({"a": (facts, values), "b": (others, before)}), ["a", "b"], {}))["boxes"]
+    again, _ = document(of_fleet(fleet({"a": (facts, values), "b": (changed, after)}), ["a", "b"], {}))["boxes"]
+    assert first == again
+
+
+LAYERS = {"sm75": [Layer("group_data/sm75.py", {"serve_args": {"max-num-seqs": 2}})]}
+
+
+def fleet(boxes: dict[str, tuple[dict[str, Any], dict[str, Any]]]) -> Fleet:
+    """A fleet of boxes with (facts, their own data)."""
+    found = {name: Box(name, values) for name, (_, values) in boxes.items()}
+    facts = {name: known for name, (known, _) in boxes.items()}
+    return Fleet(Path("/fleet"), Path("/fleet/inventory/home.py"), found, {}, LAYERS, STACKS, MODELS, facts)

@@ -22,6 +22,7 @@ FORK = engine("sm75", flags="vllm-0.27.1", more_flags=["of-a-fork"], more_env=["
 LMDEPLOY = stack("lmdeploy-0.18.0", engine="lmdeploy", arch=["sm75"], flags="lmdeploy-0.18.0", args={})
 FLASHQLA = {"additional-config": {"gdn_prefill_backend": "flashqla_legacy"}}
 BUDGET = {"reasoning-config": {"default_thinking_token_budget": 4000}}
+MINUS_ONE = {"speculative-config": {"num_speculative_tokens": -1}}
 ON_SEVERAL = [{"model": "tiny"}, {"model": "other", "args": {"served-model-name": "tiny"}}]
 
 
@@ -75,6 +76,11 @@ CASES = [
     Case("GF513", "warning", "V2 model runner", served(cards(), PATCHED, BUDGET, {"serve_env": V2})),
     Case("GF514", "error", "use one of", flags({"chat-template-content-format": "text"})),
     Case("GF515", "error", "has no opposite", flags({"aggregate-engine-logging": False})),
+    Case("GF548", "error", "max-num-seqs is -5", flags({"max-num-seqs": -5})),
+    Case("GF548", "error", "max-model-len is 0", flags({"max-model-len": 0})),
+    Case("GF548", "error", "block-size is 1.5", flags({"block-size": 1.5})),
+    Case("GF548", "error", "session-len is -2", served(cards(), LMDEPLOY, {"session-len": -2})),
+    Case("GF548", "error", "num_speculative_tokens is -1", flags(MINUS_ONE)),
     Case("GF527", "warning", "max-model-len (inventory/x.py)", flags({"max-model-len": 8192}, LMDEPLOY)),
     Case("GF527", "warning", "VLLM_USE_DEEP_GEMM", variables(LMDEPLOY, VLLM_USE_DEEP_GEMM="0")),
 ]  # fmt: skip
@@ -109,6 +115,8 @@ def test_it_is_found(case: Case) -> None:
         ("GF513", flags(BUDGET, PATCHED)),
         ("GF514", flags({"chat-template-content-format": "string"})),
         ("GF515", flags({"async-scheduling": False, "aggregate-engine-logging": True})),
+        ("GF548", flags({"max-model-len": -1, "max-num-seqs": 1, "block-size": 16})),
+        ("GF548", flags({"max-model-len": "200k", "max-num-seqs": None})),
         ("GF527", served(cards(), LMDEPLOY, {"session-len": 8192})),
         ("GF527", served(cards(), LMDEPLOY, {"of-no-engine": 1})),  # GF505 says it
     ],
