@@ -61,6 +61,8 @@ class Architecture(Data):
     experts: Positive | None = None
     experts_per_token: Positive | None = None  # those that the router chooses; a shared one is not counted
     quantization: Literal["none", "awq", "gptq", "fp8", "compressed-tensors", "nvfp4"] = "none"
-    weights_mib: Positive  # the language model's, without vision and MTP
+    weights_mib: Annotated[
+        int, Field(ge=1, le=4 << 20)
+    ]  # in MiB, not bytes: the language model's, without vision and MTP
     vision_mib: Amount = 0
     mtp: Mtp | None = None  # None: the index has no mtp.* tensors

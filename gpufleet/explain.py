@@ -19,6 +19,8 @@ def explain(plans: Sequence[BoxPlan], key: str) -> list[str]:
     Raises ConfigError when no instance has such a key.
     """
     lines = [line for plan in plans for item in plan.instances for line in _instance(plan, item, key)]
+    if not lines and key:
+        lines = [line for plan in plans for item in plan.instances for line in _unset(plan, item, key)]
     if not lines:
         known = {name for plan in plans for item in plan.instances for name in _names(item)}
         if not known:
@@ -52,10 +54,19 @@ def _instance(plan: BoxPlan, item: Instance, key: str) -> list[str]:
     return lines
 
 
+def _unset(plan: BoxPlan, item: Instance, key: str) -> list[str]:
+    """Of a flag that the engine has and nobody gave."""
+    table, name = item.stack.table, _plain(key)
+    if table is None or not table.knows_flag(name):
+        return []
+    return [f"{plan.name} {item.name}: {name} is not set: the engine's own default counts"]
+
+
 def _history(head: str, item: Instance, history: Sequence[Given], in_force: bool) -> list[str]:
     *before, last = history
     lines = [f"{head} = {_shown(last.value)}" if in_force else f"{head} is not set"]
-    lines.append(f"    by {_place(last.source, item)}" + ("" if in_force else ", and taken away by what came after"))
+    taken = "" if in_force or last.value is None else ", and taken away by what came after"
+    lines.append(f"    by {_place(last.source, item)}{taken}")
     lines += [f"    over {_shown(given.value)} by {_place(given.source, item)}" for given in reversed(before)]
     return lines
 

@@ -10,10 +10,9 @@ from gpufleet import engines
 from gpufleet.dialect import DIALECTS, Dialect
 from gpufleet.layers import Layer
 from gpufleet.models import Model
-from gpufleet.provenance import Values
+from gpufleet.provenance import Given, Values
 from gpufleet.recipe import ByTrait
 from gpufleet.stacks import Stack
-from gpufleet.view import strongest
 
 # Tokens of a step above which the engine captures nothing by itself (`max_cudagraph_capture_size`, vLLM 0.27.1).
 LARGEST_CAPTURE = 512
@@ -70,12 +69,17 @@ def _lay(args: Values, env: Values, source: str, flags: Mapping[str, Any], varia
     env.lay(source, variables)
 
 
-def streams_of(model: Model, stack: Stack, layers: Sequence[Layer], traits: Sequence[str]) -> tuple[int | None, str]:
-    """Requests at once that graphs are captured for, and who says so."""
-    value, source = strongest(layers, "streams")
-    if value is not None:
-        return value, str(source)
-    return recipe_value(model, stack, traits, "streams")
+def streams_of(model: Model, stack: Stack, layers: Iterable[Layer], traits: Sequence[str]) -> list[Given]:
+    """Requests at once that graphs are captured for: all that was said of it, weakest first."""
+    recipe = model.recipes[stack.engine]
+    found = [Given(f"model {model.name}", recipe.streams)]
+    found += [
+        Given(f"model {model.name}, {trait}", recipe.by_trait[trait].streams)
+        for trait in traits
+        if trait in recipe.by_trait
+    ]
+    found += [Given(layer.source, layer.values.get("streams")) for layer in layers]
+    return [given for given in found if given.value is not None]
 
 
 def recipe_value(model: Model, stack: Stack, traits: Sequence[str], key: str) -> tuple[int | None, str]:
@@ -88,13 +92,14 @@ def recipe_value(model: Model, stack: Stack, traits: Sequence[str], key: str) ->
     return getattr(recipe, key), f"model {model.name}"
 
 
-def compute_requests(args: Values, stack: Stack, model: Model, streams: int | None, source: str) -> int | None:
+def compute_requests(args: Values, stack: Stack, model: Model, streams_given: Sequence[Given]) -> int | None:
     """`max-num-seqs` from the streams unless it was given, and the capture sizes; returns the streams in force.
 
     A model's recipe may have more requests than streams, one to spare for the scheduler; other streams keep the spare.
     """
-    dialect = DIALECTS[stack.engine]
-    flag = dialect.max_num_seqs
+    source = streams_given[-1].source if streams_given else ""
+    streams: int | None = streams_given[-1].value if streams_given else None
+    flag = DIALECTS[stack.engine].max_num_seqs
     given = args.source(flag)
     seqs = args.values.get(flag)
     ours = given is None or given.startswith(("stack ", "model "))

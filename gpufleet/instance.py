@@ -16,7 +16,7 @@ from gpufleet.flags import compute_all_reduce, compute_captures, compute_request
 from gpufleet.memory import Memory
 from gpufleet.models import Model
 from gpufleet.placement import Place
-from gpufleet.provenance import Values
+from gpufleet.provenance import Given, Values
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
 from gpufleet.toolkit import toolkit_for
@@ -84,8 +84,8 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     given = written(stack, model, layers, traits)
     flags, variables = given.args, given.env
 
-    streams, source = streams_of(model, stack, layers, traits)
-    streams = compute_requests(flags, stack, model, streams, source)
+    said = streams_of(model, stack, layers, traits)
+    streams = compute_requests(flags, stack, model, said)
     by_index = {gpu["index"]: gpu for gpu in facts.get("gpus") or []}
     cards = [by_index[index] for index in place.gpus]
     on_gpus = "cpu" not in stack.arch
@@ -123,13 +123,18 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         memory=memory_of(model, stack, cards, flags.values),
         flags=flags,
         variables=variables,
-        choices=_choices(place, link, streams, source, toolkit, settings),
+        choices=_choices(place, link, streams, said, toolkit, settings),
         foreign=given.foreign,
     )
 
 
 def _choices(
-    place: Place, link: str | None, streams: int | None, source: str, toolkit: str | None, settings: Settings
+    place: Place,
+    link: str | None,
+    streams: int | None,
+    said: Sequence[Given],
+    toolkit: str | None,
+    settings: Settings,
 ) -> Values:
     """What the plan chose besides flags and variables, and why."""
     choices = Values()
@@ -139,8 +144,10 @@ def _choices(
         choices.lay(
             f"computed: {place.size} of a kind{joined}, the best-joined that are free", {"gpus": list(place.gpus)}
         )
-    if streams is not None:
-        choices.lay(source, {"streams": streams})
+    for source, value in said:
+        choices.lay(source, {"streams": value})
+    if streams is not None and (not said or said[-1].value != streams):
+        choices.lay("computed: no more than the requests it takes at once", {"streams": streams})
     owner = settings.host.toolkit is not None
     why = (
         "host.toolkit" if owner else f"stack {place.stack.name}" if place.stack.cuda_toolkit else "computed: the newest"

@@ -144,8 +144,7 @@ def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -
 def _args(stack: Stack, model: Model, layers: Sequence[Layer], traits: Sequence[str]) -> Mapping[str, Any]:
     """The flags that decide memory, as far as they are known before there is a place."""
     args = written(stack, model, layers, traits).args
-    streams, source = streams_of(model, stack, layers, traits)
-    compute_requests(args, stack, model, streams, source)
+    compute_requests(args, stack, model, streams_of(model, stack, layers, traits))
     return args.values
 
 

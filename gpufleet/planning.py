@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from gpufleet.layers import checked
 from gpufleet.models import Model
 from gpufleet.plan import Box, BoxPlan, plan_box
 from gpufleet.rules import Finding, check, silenced
+from gpufleet.scenario import Scenario
+from gpufleet.schema import NAME
 from gpufleet.stacks import Stack
 
 OPTION = "--set"
@@ -47,7 +50,12 @@ def overrides(given: Sequence[str], models: Sequence[str]) -> dict[str, Any]:
     host.toolkit); a dotted key goes into a mapping.
     """
     values: dict[str, Any] = {"serve": list(models)} if models else {}
-    problems = []
+    problems = [
+        f"--model {name!r} is no name of a page in files/models; one model each, and for another one write a page: "
+        "docs/how-to/serve-a-model.md"
+        for name in models
+        if not re.fullmatch(NAME, name)
+    ]
     for item in given:
         key, equals, text = item.partition("=")
         *parents, last = key.split(".")
@@ -76,17 +84,19 @@ def _value(text: str) -> Any:
         return text
 
 
-def of_topology(path: Path, given: Mapping[str, Any]) -> list[Planned]:
+def of_topology(page: Scenario, source: str, given: Mapping[str, Any]) -> list[Planned]:
     """The plan of a scenario's box; an owner's catalogues of the working directory count, its group_data does not.
 
+    + source: the scenario's file, as the reason of what it says
     Raises ConfigError.
     """
-    facts = scenario.load(path)
+    facts = scenario.facts_of(page)
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
     models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
     if problems := incomplete(stacks):
         raise ConfigError(problems)
-    box = Box(facts["hostname"], {}, (), str(path))
+    data = {"expect": page.expect.model_dump(exclude_unset=True)} if page.expect.model_fields_set else {}
+    box = Box(facts["hostname"], data, (), source)
     return [checked_plan(plan_box(box, facts, {}, stacks, models, given, given_by=OPTION))]
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.facts import SCHEMA
 from gpufleet.kept import LEAST_CARD_MIB
 from gpufleet.schema import Data, OneLine, read
+from gpufleet.settings import Expect
 from gpufleet.topology import rank
 
 # By driver branch, newest first: the CUDA version that a driver of that branch or above reports (the release notes of
@@ -33,13 +35,32 @@ def _link(word: str) -> str:
 
 Link = Annotated[str, AfterValidator(_link)]
 Pair = Annotated[str, StringConstraints(pattern=r"^\d+-\d+$")]
-Capability = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+
+
+def _capability(value: Any) -> Any:
+    """`8.6`, as nvidia-smi prints it, is read as [8, 6]."""
+    text = str(value)
+    return [int(part) for part in text.split(".")] if re.fullmatch(r"\d+\.\d", text) else value
+
+
+def _mib(value: Any) -> Any:
+    """`24576 MiB`, as nvidia-smi prints it, is read as 24576."""
+    found = re.fullmatch(r"(\d+) MiB", value) if isinstance(value, str) else None
+    return int(found[1]) if found else value
+
+
+Capability = Annotated[
+    list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2), BeforeValidator(_capability)
+]
+
+
+P2p = Literal["OK", "CNS", "GNS", "TNS", "NS"]
 
 
 class Page(Data):
-    """Read tolerantly: a scenario may hold more than this version knows."""
+    """Read tolerantly: a scenario may hold more than this version knows; `unknown_keys` tells."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="allow")
 
 
 class Gpu(Page):
@@ -48,7 +69,7 @@ class Gpu(Page):
     index: Annotated[int, Field(ge=0, lt=1024)]
     name: OneLine
     compute_capability: Capability
-    memory_mib: Annotated[int, Field(ge=LEAST_CARD_MIB, lt=2**31)]
+    memory_mib: Annotated[int, Field(ge=LEAST_CARD_MIB, lt=2**31), BeforeValidator(_mib)]
     bus_id: OneLine = ""
     uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Fa-f-]+$")] | None = None
 
@@ -56,18 +77,24 @@ class Gpu(Page):
 class Scenario(Page):
     """A box's cards and what joins them; `links` has every pair i < j, in the words of `nvidia-smi topo -m`."""
 
-    name: OneLine
+    name: Annotated[OneLine, Field(min_length=1)]
     driver: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")] | None
     gpus: list[Gpu] = []
     links: dict[Pair, Link] = {}
-    p2p_read: dict[Pair, OneLine] = {}
+    p2p_read: dict[Pair, P2p] = {}
+    expect: Expect = Expect()  # as in settings: what the owner knows to be there
     note: OneLine = ""
     nvswitch: bool = False  # for the lab: all NVLinks end at a switch
     faults: dict[str, int | str] = {}  # for the lab: NVML functions that fail
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The facts of the box in a scenario's file. Raises ConfigError naming the file and all that is wrong in it."""
+    """The facts of the box in a scenario's file. Raises ConfigError as `page` does."""
+    return facts_of(page(path))
+
+
+def page(path: Path) -> Scenario:
+    """A scenario's file. Raises ConfigError naming the file and all that is wrong in it."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -78,7 +105,16 @@ def load(path: Path) -> dict[str, Any]:
     problems = [f"{path}: {problem}" for problem in _problems(scenario)]
     if problems:
         raise ConfigError(problems)
-    return facts_of(scenario)
+    return scenario
+
+
+def unknown_keys(scenario: Scenario) -> list[str]:
+    """A line for each key that this version does not know, with the nearest one that it does."""
+    known, of_gpu = Scenario.model_fields, Gpu.model_fields
+    lines = [f"{key!r} is not known here and ignored{nearest(key, known)}" for key in scenario.model_extra or {}]
+    for gpu in scenario.gpus:
+        lines += [f"GPU {gpu.index}: {key!r} is ignored{nearest(key, of_gpu)}" for key in gpu.model_extra or {}]
+    return lines
 
 
 def _problems(scenario: Scenario) -> list[str]:
@@ -88,6 +124,8 @@ def _problems(scenario: Scenario) -> list[str]:
         return ["gpus: an index is there twice"]
     if len(set(uuids)) != len(uuids):
         return ["gpus: a UUID is there twice"]
+    if scenario.gpus and scenario.driver is None:
+        return ['driver: the box has cards, so give the driver\'s version: "580.159.03"']
     pairs = {f"{a}-{b}" for a, b in combinations(sorted(indexes), 2)}
     problems = [f"links: {pair!r} is missing" for pair in sorted(pairs - set(scenario.links))]
     for key, given in (("links", scenario.links), ("p2p_read", scenario.p2p_read)):
@@ -100,7 +138,11 @@ def _problems(scenario: Scenario) -> list[str]:
 
 def facts_of(scenario: Scenario) -> dict[str, Any]:
     """Facts as the probe would answer them, as far as a scenario tells; what it does not tell is not in them."""
-    gpus = [gpu.model_dump() | {"uuid": gpu.uuid or gpu_uuid(scenario.name, gpu.index)} for gpu in scenario.gpus]
+    fields = set(Gpu.model_fields)
+    gpus = [
+        gpu.model_dump(include=fields) | {"uuid": gpu.uuid or gpu_uuid(scenario.name, gpu.index)}
+        for gpu in scenario.gpus
+    ]
     version = scenario.driver
     cuda = _text(cuda_of(version)) if version else None
     driver = {"version": version, "cuda": cuda, "module": None, "flavour": None}

@@ -12,7 +12,8 @@ from gpufleet.errors import ConfigError, nearest
 
 # A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read;
 # an address is seen in process lists and logs, so it holds no user and no password.
-Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
+Name = Annotated[str, StringConstraints(pattern=NAME)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Url = Annotated[
     str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$")
@@ -110,7 +111,10 @@ def read(kind: type[T], data: Mapping[str, Any], where: str) -> T:
 def _lines(error: ValidationError, kind: type[BaseModel], where: str) -> list[str]:
     lines = []
     for problem in error.errors():
-        place = [str(part) for part in problem["loc"] if not _is_branch(str(part))]
+        *before, last = problem["loc"] or ("",)
+        # What is wrong with a key is said with the key, whatever it is called.
+        named = problem["type"] in ("extra_forbidden", "missing") or not _is_branch(str(last))
+        place = [str(part) for part in before if not _is_branch(str(part))] + ([str(last)] if named else [])
         dotted = ".".join(place)
         if problem["type"] == "extra_forbidden":
             known = _fields_at(kind, place[:-1])

@@ -20,7 +20,7 @@ from gpufleet.errors import REFUSED
 @click.option("--limit", multiple=True, metavar="NAME", help="Only this box or group; may be given several times.")
 @click.option("--model", "models", multiple=True, metavar="NAME", help="Serve this model, in place of `serve`.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, the strongest; a.b=c goes in.")
-@click.option("--explain", metavar="KEY", help="Say of a flag or variable who gave it, and what that overrode.")
+@click.option("--explain", multiple=True, metavar="KEY", help="Say of a flag or variable who gave it, over what.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 @click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Draw GPUs, links and instances of a box.")
 def plan(
@@ -29,7 +29,7 @@ def plan(
     limit: tuple[str, ...],
     models: tuple[str, ...],
     settings: tuple[str, ...],
-    explain: str | None,
+    explain: tuple[str, ...],
     as_json: bool,
     svg: Path | None,
 ) -> None:
@@ -40,13 +40,15 @@ def plan(
 
     Exit codes: 0; 2 the call or the configuration is wrong; 3 a rule refuses a box.
     """
-    from gpufleet import planning, tables
+    from gpufleet import planning, scenario, tables
     from gpufleet.document import document
     from gpufleet.explain import explain as explained
 
     with configuration():
-        if (inventory is None) == (topology is None):
+        if inventory is None and topology is None:
             raise click.UsageError("give an inventory, such as inventory/home.py, or --topology FILE")
+        if inventory is not None and topology is not None:
+            raise click.UsageError("give an inventory or --topology FILE, not both")
         if topology is not None and limit:
             raise click.UsageError("--limit is for an inventory: a scenario is one box")
         if explain and as_json:
@@ -54,14 +56,17 @@ def plan(
         overrides = planning.overrides(settings, models)
         svg = svg.absolute() if svg else None
         if topology is not None:
-            found = planning.of_topology(topology, overrides)
+            page = scenario.page(topology)
+            found = planning.of_topology(page, str(topology), overrides)
+            for line in scenario.unknown_keys(page):
+                click.echo(f"gpufleet: {topology}: {line}", err=True)
         else:
             assert inventory is not None
             found = planning.of_inventory(enter(inventory), overrides, limit)
         if svg is not None:
             planning.draw(found, svg)
         if explain:
-            _print(explained([item.plan for item in found], explain))
+            _print(line for key in explain for line in explained([item.plan for item in found], key))
         elif as_json:
             click.echo(json.dumps(document(found), indent=1))
         else:

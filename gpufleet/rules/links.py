@@ -7,7 +7,7 @@ from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import all_nvlink, archs, cards, gpus, grouped, is_geforce, listed, pairs, states
 from gpufleet.topology import bridges, degraded
 
-RESEAT = "reseat the bridge (or the SXM module) and look at `nvidia-smi nvlink -s`"
+RESEAT = "reseat the bridge and look at `nvidia-smi nvlink -s`"
 
 
 @rule(
@@ -23,7 +23,7 @@ def nvlink_degraded(plan: BoxPlan) -> Said:
     expected = plan.settings.expect.nvlink
     for line in degraded(plan.facts.get("links") or {}, gpus(plan), expected):
         if expected is None:
-            yield line, f"{RESEAT}; or say with expect.nvlink what is right", "warning"
+            yield line, f'{RESEAT}; if it is meant to be so: silence = ["GF301"]', "warning"
         else:
             yield line, f"{RESEAT}; or correct expect.nvlink"
 
@@ -127,9 +127,10 @@ def no_p2p(plan: BoxPlan) -> Said:
     for instance in grouped(plan):
         found = states(plan, instance, "p2p_read")
         known = bool(found) and "OK" not in found
-        turing = archs(plan, instance) == {"sm75"} and all(is_geforce(gpu) for gpu in cards(plan, instance))
+        consumer = all(is_geforce(gpu) for gpu in cards(plan, instance))
+        turing = consumer and archs(plan, instance) == {"sm75"}
         bridged = any(link.startswith("NV") for link in states(plan, instance, "links"))
-        if not bridged and (known or (turing and not found)):
+        if not bridged and (known or (consumer and not found)):
             bridge = "a bridge doubles the speed; without one " if turing else ""
             yield (
                 f"{instance.name}: GPUs {listed(instance.gpus)} have neither NVLink nor P2P ({instance.link})",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from gpufleet.dialect import DIALECTS
@@ -31,11 +32,13 @@ AUTO = {"max-model-len": -1}
     remedy="A whole number, 1 or more.",
 )
 def count_too_small(plan: BoxPlan) -> Said:
-    """A flag that counts requests, tokens or lengths is zero, negative or no whole number: the engine ends at start."""
+    """A flag that counts requests, tokens or lengths is zero, negative, no whole number or no number at all: the engine
+    ends at start.
+    """
     for instance in plan.instances:
         for flag in sorted(COUNTS & set(instance.args)):
             value = instance.args[flag]
-            if _wrong(value) and value != AUTO.get(flag):
+            if (_wrong(value) or _no_count(value)) and value != AUTO.get(flag):
                 source = source_of(instance.flags, flag)
                 yield f"{instance.name}: {flag} is {value} ({source})", f"set {flag} to a whole number, 1 or more"
         speculative = DIALECTS[instance.stack.engine].speculative
@@ -43,6 +46,11 @@ def count_too_small(plan: BoxPlan) -> Said:
         tokens = config.get("num_speculative_tokens") if isinstance(config, dict) else None
         if tokens and _wrong(tokens):
             yield f"{instance.name}: num_speculative_tokens is {tokens}", "set it to a whole number, 1 or more"
+
+
+def _no_count(value: Any) -> bool:
+    """Of a text: whether it is neither a number, as `8192` or `200k`, nor the engine's `auto`."""
+    return isinstance(value, str) and not re.fullmatch(r"auto|\d+(\.\d+)?[kKmMgG]?", value)
 
 
 def _wrong(value: Any) -> bool:

@@ -121,6 +121,24 @@ def test_explain_says_value_source_and_what_it_overrode() -> None:
     assert "by stack vllm-0.27.1-sm75 (files/stacks/vllm-0.27.1-sm75.yaml)" in done.stdout
 
 
+def test_explain_says_what_nobody_set_and_what_was_taken_away() -> None:
+    given = ("--set", "streams=5", "--set", "serve_args.max-num-seqs=2", "--set", "serve_args.max-model-len=null")
+    keys = ("--explain", "seed", "--explain", "streams", "--explain", "max-model-len")
+    lines = plan("--topology", str(TOPOLOGIES / "dual-2080ti-nv2.json"), *MODEL, *given, *keys).stdout.splitlines()
+    assert lines[0].endswith("seed is not set: the engine's own default counts")
+    assert lines[1].endswith("streams = 2") and "no more than the requests" in lines[2]
+    assert lines[3] == "    over 5 by --set" and "over 3 by model qwen3.8-27b-awq" in lines[4]
+    assert lines[5].endswith("max-model-len is not set") and lines[6] == "    by --set"
+
+
+def test_a_scenario_says_what_should_be_there(tmp_path: Path) -> None:
+    page = json.loads((TOPOLOGIES / "dual-2080ti-nv2.json").read_text(encoding="utf-8"))
+    file = tmp_path / "half.json"
+    file.write_text(json.dumps({**page, "links": {"0-1": "NV1"}, "expect": {"nvlink": 2}}), encoding="utf-8")
+    (box,) = boxes("--topology", str(file), *MODEL, code=3)
+    assert [item["code"] for item in box["findings"] if item["level"] == "error"] == ["GF301"]
+
+
 def test_a_picture_is_drawn(tmp_path: Path) -> None:
     file = tmp_path / "box.svg"
     assert plan("--topology", PAIRS, *MODEL, "--svg", str(file)).returncode == 0
@@ -131,7 +149,7 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
     ("arguments", "says"),
     [
         ((), "give an inventory"),
-        (("inventory/home.py", "--topology", PAIRS), "give an inventory"),
+        (("inventory/home.py", "--topology", PAIRS), "not both"),
         (("--topology", PAIRS, "--limit", "x"), "--limit is for an inventory"),
         (("--topology", PAIRS, *MODEL, "--explain", "x", "--json"), "--explain prints lines"),
         (("--topology", PAIRS, "--explain", "dtype"), "nothing is served there"),
@@ -139,6 +157,8 @@ def test_a_picture_is_drawn(tmp_path: Path) -> None:
         (("--topology", "nowhere.json"), "nowhere.json: cannot be read"),
         (("--topology", PAIRS, "--model", "qwen3.8-27b"), "did you mean"),
         (("--topology", PAIRS, "--set", "streams"), "write KEY=VALUE"),
+        (("--topology", PAIRS, "--model", "Qwen/Qwen3-8B"), "is no name of a page in files/models"),
+        (("--topology", PAIRS, *MODEL, "--explain", ""), "no instance has it"),
         (("--topology", PAIRS, "--set", "stream=3"), "did you mean 'streams'"),
         (("--topology", PAIRS, "--set", "streams=many"), "streams"),
         (("--topology", PAIRS, "--set", 'serve_args={"max_num_seqs": 1, "max-num-seqs": 2}'), "is given twice"),

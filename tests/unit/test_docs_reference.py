@@ -102,7 +102,9 @@ def test_the_models_that_come_along_are_listed_with_their_folders() -> None:
 
 def test_the_json_document_is_described_key_by_key() -> None:
     topology = ROOT / "lab" / "topologies" / "dual-2080ti-nv2.json"
-    found = document(planning.of_topology(topology, planning.overrides([], ["qwen3.8-27b-awq"])))
+    found = document(
+        planning.of_topology(scenario.page(topology), str(topology), planning.overrides([], ["qwen3.8-27b-awq"]))
+    )
     (box,) = found["boxes"]
     (instance,) = box["instances"]
     page = REFERENCES / "plan.md"
@@ -123,7 +125,9 @@ def test_what_the_page_says_of_each_scenario_is_what_is_planned() -> None:
     page = ROOT / "docs" / "how-to" / "plan-before-you-deploy.md"
     for row in rows(section(page, "The scenarios that come along")):
         topology = ROOT / "lab" / "topologies" / f"{row[0].strip('`')}.json"
-        (found,) = planning.of_topology(topology, planning.overrides([], ["qwen3.8-27b-awq"]))
+        (found,) = planning.of_topology(
+            scenario.page(topology), str(topology), planning.overrides([], ["qwen3.8-27b-awq"])
+        )
         assert {item.stack.name for item in found.plan.instances} == {row[1].strip("`")}
         groups = [tuple(map(int, group.split(","))) for group in re.findall(r"\d+(?:,\d+)*(?= \(|;|$)", row[2])]
         assert groups == [item.gpus for item in found.plan.instances if item.gpus]

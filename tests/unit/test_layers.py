@@ -56,6 +56,7 @@ def test_group_data_reads_settings_and_leaves_imports_and_helpers(tmp_path: Path
 @pytest.mark.parametrize(
     ("file", "text", "says"),
     [
+        ("sm75", "STREAMS = 3", ["group_data/sm75.py", "unknown key 'STREAMS'"]),
         ("sm75", "serve_arg = {}", ["group_data/sm75.py", "'serve_arg'", "did you mean 'serve_args'?"]),
         ("sm75", "host = {'toolkitt': '13-0'}", ["group_data/sm75.py", "'host.toolkitt'", "did you mean 'toolkit'?"]),
         ("sm75", "mirrors = {'pypi': 'ftp://x'}", ["group_data/sm75.py", "mirrors.pypi"]),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpufleet import scenario
 from gpufleet.instance import Instance
 from gpufleet.planning import of_topology, overrides
 from gpufleet.rules import check
@@ -109,11 +110,15 @@ def test_lmdeploys_share_is_lowered_to_what_fits() -> None:
 
     def found(share: float) -> list[str]:
         given = overrides([*settings, f"serve_args.cache-max-entry-count={share}"], ["qwen3.8-27b-awq"])
-        return [item.remedy for item in of_topology(path, given)[0].findings if item.code == "GF408"]
+        return [
+            item.remedy
+            for item in of_topology(scenario.page(path), str(path), given)[0].findings
+            if item.code == "GF408"
+        ]
 
     (remedy,) = found(0.8)
     assert found(float(remedy.partition(": ")[2].rstrip("}"))) == []
-    (plain,) = of_topology(path, overrides(settings, ["qwen3.8-27b-awq"]))
+    (plain,) = of_topology(scenario.page(path), str(path), overrides(settings, ["qwen3.8-27b-awq"]))
     assert not plain.refused and [item.gpus for item in plain.plan.instances] == [(0, 1)]
 
 
@@ -125,7 +130,8 @@ def test_no_toolkit_can_be_asked_for_on_the_command_line() -> None:
 def test_a_mixture_of_experts_does_not_draft_with_an_engine_that_cannot() -> None:
     given = overrides([], ["ornith-1.5-35b-awq"])
     (published,), (patched,) = (
-        of_topology(SCENARIOS / f"{name}.json", given) for name in ("dual-3090-nv4", "dual-2080ti-nv2")
+        of_topology(scenario.page(SCENARIOS / f"{name}.json"), name, given)
+        for name in ("dual-3090-nv4", "dual-2080ti-nv2")
     )
     assert "mtp-draft-quantised" not in {item.name for item in published.findings}
     assert published.plan.instances[0].args["speculative-config"] is None
@@ -159,7 +165,7 @@ def test_a_thinking_budget_has_the_model_runner_that_keeps_it() -> None:
     path, name = SCENARIOS / "dual-2080ti-nv2.json", "VLLM_USE_V2_MODEL_RUNNER"
 
     def found(model: str, *settings: str) -> tuple[str | None, bool]:
-        (box,) = of_topology(path, overrides(settings, [model]))
+        (box,) = of_topology(scenario.page(path), str(path), overrides(settings, [model]))
         return box.plan.instances[0].env.get(name), "thinking-budget" in {item.name for item in box.findings}
 
     assert found("qwen3.6-27b-dsv4pro-fp8") == ("0", False)
@@ -179,7 +185,11 @@ def test_a_smaller_kv_cache_is_a_remedy_with_the_length_that_it_is_enough_for(le
     def remedies(**args: Any) -> list[str]:
         settings = [f"serve_args.{name}={value}" for name, value in {"max-model-len": length, **args}.items()]
         given = overrides(settings, ["qwen3.8-27b-awq"])
-        return [item.remedy for item in of_topology(path, given)[0].findings if item.code == "GF401"]
+        return [
+            item.remedy
+            for item in of_topology(scenario.page(path), str(path), given)[0].findings
+            if item.code == "GF401"
+        ]
 
     (found,) = remedies()
     (offered,) = [part for part in found.split("; or ") if "kv-cache-dtype" in part]

@@ -22,6 +22,7 @@ FORK = engine("sm75", flags="vllm-0.27.1", more_flags=["of-a-fork"], more_env=["
 LMDEPLOY = stack("lmdeploy-0.18.0", engine="lmdeploy", arch=["sm75"], flags="lmdeploy-0.18.0", args={})
 FLASHQLA = {"additional-config": {"gdn_prefill_backend": "flashqla_legacy"}}
 BUDGET = {"reasoning-config": {"default_thinking_token_budget": 4000}}
+WRONG_KEY = {"speculative-config": {"num_speculative_token": 2}}
 MINUS_ONE = {"speculative-config": {"num_speculative_tokens": -1}}
 ON_SEVERAL = [{"model": "tiny"}, {"model": "other", "args": {"served-model-name": "tiny"}}]
 
@@ -76,6 +77,17 @@ CASES = [
     Case("GF513", "warning", "V2 model runner", served(cards(), PATCHED, BUDGET, {"serve_env": V2})),
     Case("GF514", "error", "use one of", flags({"chat-template-content-format": "text"})),
     Case("GF515", "error", "has no opposite", flags({"aggregate-engine-logging": False})),
+    Case("GF549", "error", "enforce-eager is \"yes\"", flags({"enforce-eager": "yes"})),
+    Case("GF549", "error", "enforce-eager is 1", flags({"enforce-eager": 1})),
+    Case("GF549", "error", "speculative-config is \"mtp\"", flags({"speculative-config": "mtp"})),
+    Case("GF549", "error", "compilation-config is 3", flags({"compilation-config": 3})),
+    Case("GF549", "error", "max-model-len is true", flags({"max-model-len": True})),
+    Case("GF549", "error", "max-model-len is [1]", flags({"max-model-len": [1]})),
+    Case("GF549", "error", "0.9", flags({"gpu-memory-utilization": "90%"})),
+    Case("GF528", "error", "did you mean 'num_speculative_tokens'", flags(WRONG_KEY)),
+    Case("GF528", "error", "mpt is no method", flags({"speculative-config": {"method": "mpt"}})),
+    Case("GF548", "error", "max-model-len is 32 k", flags({"max-model-len": "32 k"})),
+    Case("GF548", "error", "max-num-seqs is two", flags({"max-num-seqs": "two"})),
     Case("GF548", "error", "max-num-seqs is -5", flags({"max-num-seqs": -5})),
     Case("GF548", "error", "max-model-len is 0", flags({"max-model-len": 0})),
     Case("GF548", "error", "block-size is 1.5", flags({"block-size": 1.5})),
@@ -115,6 +127,9 @@ def test_it_is_found(case: Case) -> None:
         ("GF513", flags(BUDGET, PATCHED)),
         ("GF514", flags({"chat-template-content-format": "string"})),
         ("GF515", flags({"async-scheduling": False, "aggregate-engine-logging": True})),
+        ("GF549", flags({"enforce-eager": False, "max-model-len": "200k", "allowed-origins": ["*"], "seed": 1})),
+        ("GF549", flags({"speculative-config": '{"method": "mtp"}', "served-model-name": ["a", "b"]})),
+        ("GF528", flags({"speculative-config": {"method": "qwen3_5_mtp", "num_speculative_tokens": 1}})),
         ("GF548", flags({"max-model-len": -1, "max-num-seqs": 1, "block-size": 16})),
         ("GF548", flags({"max-model-len": "200k", "max-num-seqs": None})),
         ("GF527", served(cards(), LMDEPLOY, {"session-len": 8192})),

@@ -54,7 +54,7 @@ HUGE = shaped(weights_mib=60000)
 CASES = [
     Case("GF301", "error", "reseat", expecting(4, cards(2, (8, 6), "NV3"))),
     Case("GF301", "error", "no NVLink", expecting(2, cards(link="PHB"))),
-    Case("GF301", "warning", "expect.nvlink", quad("SYS", 2, **HALF)),
+    Case("GF301", "warning", "silence", quad("SYS", 2, **HALF)),
     Case("GF302", "warning", "set expect.nvlink to 4", expecting(2, cards(2, (8, 6), "NV4"))),
     Case("GF303", "warning", "NCCL_P2P_DISABLE", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "CNS"})),
     Case("GF304", "warning", "iommu=pt", pair(link="PHB", iommu=TRANSLATING)),

@@ -70,3 +70,19 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(ConfigError, match=r"box\.json") as error:
         load(tmp_path, text)
     assert says in str(error.value)
+
+
+def test_what_nvidia_smi_prints_is_read_as_it_stands(tmp_path: Path) -> None:
+    cards = [{**gpu, "compute_capability": 7.5, "memory_mib": "22528 MiB"} for gpu in page()["gpus"]]
+    first = load(tmp_path, json.dumps(page(gpus=cards)))["gpus"][0]
+    assert (first["compute_capability"], first["memory_mib"]) == ([7, 5], 22528)
+
+
+def test_what_is_not_known_is_named_and_goes_into_no_facts(tmp_path: Path) -> None:
+    cards = [{**gpu, "memory": 1} for gpu in page()["gpus"]]
+    path = tmp_path / "box.json"
+    path.write_text(json.dumps(page(gpus=cards, p2p_reed={})), encoding="utf-8")
+    found = scenario.page(path)
+    assert scenario.unknown_keys(found)[0] == "'p2p_reed' is not known here and ignored; did you mean 'p2p_read'?"
+    assert len(scenario.unknown_keys(found)) == 3
+    assert "memory" not in scenario.facts_of(found)["gpus"][0]
