@@ -70,7 +70,7 @@ def by_traits(boxes: Sequence[Any], models: Iterable[str | Path] = ()) -> dict[s
     frame = sys._getframe(1)
     source = Path(frame.f_code.co_filename).resolve()
     try:
-        fleet = load(boxes, source, [Path(folder) for folder in models], owners_groups.computed(frame.f_globals))
+        fleet = load(boxes, source, [Path(folder) for folder in models], frame.f_globals, frame.f_lineno)
         check_directory(fleet)
         _current[:] = [fleet]
         for hook in before_connect:
@@ -120,13 +120,16 @@ def load(
     boxes: Sequence[Any],
     source: Path,
     model_folders: Sequence[Path] = (),
-    computed: Mapping[str, list[str]] | None = None,
+    names: Mapping[str, Any] | None = None,
+    after: int = 0,
 ) -> Fleet:
     """Check an inventory and everything around it, without a connection. Raises ConfigError with all that is wrong.
 
-    + computed: groups the inventory has made so far, which its text alone does not show
+    + names: what the file has assigned so far, in which groups may be that its text alone does not show
+    + after: the line in which it calls `by_traits`
     """
-    by_hand = {**owners_groups.written(source), **(computed or {})}
+    assigned = names or {}
+    by_hand = owners_groups.own(source, assigned, boxes, after)
     root = folder_of(source)
     shown = str(source.relative_to(root))
     problems: list[str] = []
@@ -141,10 +144,13 @@ def load(
             problems += error.problems
     if not boxes:
         problems.append(f'{shown}: there is no box in it; add one: ("name", {{"ssh_hostname": "192.168.1.11"}})')
+    called = [item[0] for item in boxes if isinstance(item, tuple) and len(item) == 2 and isinstance(item[0], str)]
+    wrong = owners_groups.problems(by_hand, assigned, boxes, called, source.stem)
+    problems += [f"{shown}: {problem}" for problem in wrong]
     groups = set(by_hand) | {source.stem, "all", "fleet"}
     try:
         folders = [root / "group_data", source.parent / "group_data"]
-        fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root)
+        fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root, called)
     except ConfigError as error:
         problems += error.problems
     problems += _unknown_names(fleet) + _same_address(fleet, shown)

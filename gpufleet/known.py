@@ -61,6 +61,19 @@ def read(path: Path) -> dict[str, Any] | None:
         return None
 
 
+def ignored(folder: Path, name: str) -> str:
+    """That a box's file is there and cannot be read as facts, and why; empty when it can, or there is none."""
+    path = folder / f"{name}.json"
+    try:
+        parse(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError, RecursionError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        return f"{path} cannot be read as facts and is ignored ({why})"
+    return ""
+
+
 def read_all(folder: Path, names: Iterable[str]) -> dict[str, Mapping[str, Any]]:
     """What is known of these boxes; those of which nothing is are left out."""
     found = {name: read(folder / f"{name}.json") for name in names}

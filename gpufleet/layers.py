@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -41,10 +41,13 @@ class Merged:
         return self.given.reasons()
 
 
-def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) -> dict[str, list[Layer]]:
+def load_group_data(
+    folders: Sequence[Path], groups: Iterable[str], root: Path, boxes: Collection[str] = ()
+) -> dict[str, list[Layer]]:
     """The layers of group_data by name, from `folders` (the same name in a later folder is stronger).
 
     + groups: names of the inventory's groups; a file must be named after one of them, or after a trait
+    + boxes: names of its boxes, after which none can be named
     Raises ConfigError for a file that names neither, that does not run, or that has unknown keys.
     """
     layers: dict[str, list[Layer]] = {}
@@ -53,7 +56,7 @@ def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) 
     for path in [path for folder in folders for path in pages(folder, "*.py")]:
         name, shown = path.stem, _shown(path, root)
         if name not in known and not is_trait(name):
-            problems.append(f"{shown}: {name!r} is neither a trait nor a group{nearest(name, known | set(EXAMPLES))}")
+            problems.append(f"{shown}: {_no_group(name, known, boxes)}")
             continue
         try:
             values = checked(_run(path), shown)
@@ -66,6 +69,15 @@ def load_group_data(folders: Sequence[Path], groups: Iterable[str], root: Path) 
     if problems:
         raise ConfigError(problems)
     return layers
+
+
+def _no_group(name: str, groups: set[str], boxes: Collection[str]) -> str:
+    """Why a file of group_data cannot have this name, and which is near."""
+    if name in boxes:
+        return f"{name!r} is a box, not a group: a box's settings go into its data in the inventory"
+    as_trait = name.lower().replace("-", "_")
+    near = f"; did you mean {as_trait!r}?" if is_trait(as_trait) else nearest(name, groups | set(EXAMPLES))
+    return f"{name!r} is neither a trait nor a group{near}"
 
 
 def checked(values: Mapping[str, Any], where: str) -> dict[str, Any]:

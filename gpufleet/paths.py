@@ -7,11 +7,24 @@ from pathlib import Path
 PACKAGE = Path(__file__).resolve().parent
 ROOT = "/opt/gpufleet"  # on a box
 
+# Inventories by their own path, as the caller of this command wrote them: it has gone to the fleet's folder since.
+_given: dict[Path, Path] = {}
+
 
 def product_files() -> Path:
     """The folder `files/` of the repository, or the copy inside an installed wheel."""
     beside = PACKAGE.parent / "files"
     return beside if (beside / "stacks").is_dir() else PACKAGE / "_files"
+
+
+def given(inventory: Path, as_written: Path) -> None:
+    """Remember how the caller wrote an inventory's path."""
+    _given[inventory] = as_written
+
+
+def as_given(inventory: Path) -> Path:
+    """An inventory's path in a command that works where the caller is: as it was written, or from the root."""
+    return _given.get(inventory, inventory)
 
 
 def stack_folders(owner: Path | None = None) -> list[Path]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, paths, picture, scenario
+from gpufleet import catalogue, known, paths, picture, scenario
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import from_file, incomplete
@@ -105,7 +106,9 @@ def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> 
     fleet = from_file(path)
     unseen = fleet.unseen(fleet.concerned(limit, ()))
     if unseen:
-        raise ConfigError([f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {path}`"])
+        damaged = [f"{name}: {said}" for name in unseen if (said := known.ignored(fleet.facts_folder, name))]
+        command = f"gpufleet discover {shlex.quote(str(paths.as_given(fleet.inventory)))}"
+        raise ConfigError([*damaged, f"{', '.join(unseen)}: nothing is known yet: run `{command}`"])
     return of_fleet(fleet, fleet.select(limit, ()), given)
 
 

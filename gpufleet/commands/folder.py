@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import paths
 from gpufleet.errors import WRONG, ConfigError
 from gpufleet.terminal import plain
 
@@ -31,6 +32,7 @@ def enter(inventory: Path) -> Path:
         raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
     path = inventory.resolve()
     root = folder_of(path)
+    paths.given(path, inventory)
     os.chdir(root)
     return path.relative_to(root)
 

@@ -191,6 +191,29 @@ def test_an_inventory_is_planned_from_kept_facts(tmp_path: Path) -> None:
     assert not list(folder.rglob("*.part"))
 
 
+def test_damaged_facts_are_named_and_the_command_works_where_it_is_said(tmp_path: Path) -> None:
+    folder = owners_folder(tmp_path, INVENTORY)
+    facts = folder / "inventory" / "facts" / "home" / "h200.json"
+    facts.parent.mkdir(parents=True)
+    facts.write_text('{"schema": 2, "gp', encoding="utf-8")
+    (tmp_path / "elsewhere").mkdir()
+    done = plan("../inventory/home.py", folder=tmp_path / "elsewhere")
+    assert done.returncode == 2
+    damaged, unseen = done.stdout.splitlines()
+    assert damaged.startswith(f"gpufleet: h200: {facts.resolve()} cannot be read as facts and is ignored (")
+    assert unseen == "gpufleet: h200: nothing is known yet: run `gpufleet discover ../inventory/home.py`"
+
+
+def test_a_group_by_comprehension_can_be_meant_and_has_its_settings(tmp_path: Path) -> None:
+    text = INVENTORY.replace("globals()", 'large = [name for name, _ in boxes if name.endswith("200")]\nglobals()')
+    folder = owners_folder(tmp_path, text, group_data__large="serve_args = {'max-model-len': 2048}\n")
+    facts = folder / "inventory" / "facts" / "home" / "h200.json"
+    facts.parent.mkdir(parents=True)
+    shutil.copy(REPOSITORY / "tests" / "data" / "facts" / "dual-h200-switch.json", facts)
+    (box,) = boxes("inventory/home.py", "--limit", "large", folder=folder)
+    assert {item["because"]["max-model-len"] for item in box["instances"]} == {"group_data/large.py"}
+
+
 def test_an_owners_catalogue_counts_for_a_scenario(tmp_path: Path) -> None:
     page = tmp_path / "files" / "models" / "mine.yaml"
     page.parent.mkdir(parents=True)

@@ -78,6 +78,24 @@ def test_traits_are_true_groups_of_pyinfra(three: Boxes, tmp_path: Path) -> None
     assert "[turing-1]" in done.stdout and "[ampere-1]" not in done.stdout and "[cpu-1]" not in done.stdout
 
 
+def test_a_group_of_ones_own_may_be_computed_above_the_call_or_written_below(three: Boxes, tmp_path: Path) -> None:
+    folder = three.folder(tmp_path)
+    file = folder / "inventory" / "home.py"
+    text = file.read_text(encoding="utf-8")
+    call = text.rindex("globals()")
+    computed = 'large = [name for name, _ in boxes if name != "cpu-1"]\n'
+    file.write_text(f'{text[:call]}{computed}{text[call:]}small = ["cpu-1"]\n', encoding="utf-8")
+    done = deploy(folder, "-y", "--limit", "large", "--exclude", "ampere-1")
+    assert done.returncode == 0 and state(done.stdout, "turing-1") == "nothing to do", done.stdout
+    done = deploy(folder, "-y", "--limit", "small")
+    assert done.returncode == 0 and state(done.stdout, "cpu-1") == "nothing to do", done.stdout
+    assert three.logins == {"turing-1": 1, "cpu-1": 1}
+    file.write_text(f'{text}small = ["cpu-2"]\n', encoding="utf-8")
+    done = deploy(folder, "-y", "--limit", "small")
+    assert done.returncode == 2 and "'cpu-2' is no box; did you mean 'cpu-1'?" in done.stdout, done.stdout
+    assert three.logins == {"turing-1": 1, "cpu-1": 1}
+
+
 def test_to_show_the_inventory_nothing_is_connected_to(three: Boxes, tmp_path: Path) -> None:
     done = run(three.folder(tmp_path), "inventory/home.py", "debug-inventory")
     assert done.returncode == 0 and "turing-1" in done.stdout, done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,63 @@ def test_unknown_stack_in_group_data_names_its_file(tmp_path: Path) -> None:
 def test_the_owners_groups_are_read_from_the_file(tmp_path: Path) -> None:
     found = fleet(tmp_path, GOOD, text='kitchen = ["turing-1"]\n', group_data__kitchen="silence = ['disk-space']")
     assert found.boxes["turing-1"].groups == ("fleet", "kitchen", "home")
+
+
+TWO = [("attic", {"ssh_hostname": "192.0.2.1"}), ("cellar", {"ssh_hostname": "192.0.2.2"})]
+
+
+def named(root: Path, boxes: list[Any], /, **names: Any) -> Fleet:
+    """The fleet of an inventory that had assigned these names when it called `by_traits(boxes)`."""
+    owner(root, inventory__home="")
+    return load(boxes, root / "inventory" / "home.py", (), names)
+
+
+def test_a_computed_group_counts_like_a_written_one_and_the_list_of_boxes_does_not(tmp_path: Path) -> None:
+    found = named(tmp_path, TWO, boxes=TWO, upstairs=[name for name, _ in TWO[:1]], _models=["qwen3-0.6b"], ports=[80])
+    assert [box.groups for box in found.boxes.values()] == [("fleet", "upstairs", "home"), ("fleet", "home")]
+    with pytest.raises(ConfigError, match=r"names no box and no group; known: attic, cellar, fleet, home, upstairs$"):
+        found.select(["boxes"], [])
+    owner(tmp_path, group_data__boxes="stack = 'vllm-0.27.1-cpu'")
+    with pytest.raises(ConfigError, match=r"group_data/boxes.py: 'boxes' is neither a trait nor a group"):
+        named(tmp_path, TWO, boxes=TWO)
+
+
+def test_lists_of_boxes_that_are_put_together_are_groups(tmp_path: Path) -> None:
+    found = named(tmp_path, [*TWO], up=TWO[:1], down=TWO[1:])
+    assert found.select(["down"], []) == ["cellar"]
+
+
+def test_what_is_written_above_the_call_counts_as_it_was_at_the_call(tmp_path: Path) -> None:
+    text = 'up = ["gone"]\ndel up\n\ndown = ["cellar"]\nports = [80]\n'
+    owner(tmp_path, inventory__home=text)
+    found = load(TWO, tmp_path / "inventory" / "home.py", (), {}, 3)
+    assert found.boxes["cellar"].groups == ("fleet", "down", "home")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("upstairs", ["atic"], "group 'upstairs': 'atic' is no box; did you mean 'attic'?"),
+        ("models", ["qwen3-0.6b"], "'qwen3-0.6b' is no box; known: attic, cellar (a list of anything else: call it _"),
+        ("sm75", ["attic"], "give it another name: sm75 is made by gpufleet, of the boxes with that trait"),
+        ("nvlink", TWO, "give it another name: nvlink is made by gpufleet"),
+        ("fleet", ["attic"], "give it another name: fleet is made by gpufleet, of all boxes"),
+        ("all", ["attic"], "give it another name: all is made by gpufleet, of all boxes"),
+        ("home", ["attic"], "give it another name: home is made by gpufleet, of all boxes"),
+        ("cellar", ["attic"], "give it another name: cellar is a box"),
+        ("up", ("attic", "cellar"), "up is a tuple, which pyinfra takes for a group: call it _up"),
+    ],
+)
+def test_a_group_that_is_none_is_refused(tmp_path: Path, name: str, value: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        named(tmp_path, TWO, **{name: value})
+    assert len(caught.value.problems) == 1 and caught.value.problems[0].startswith("inventory/home.py: ")
+    assert says in caught.value.problems[0]
+
+
+@pytest.mark.parametrize("name", ["fleet", "all", "home", "machines"])
+def test_the_list_of_all_boxes_may_have_the_name_of_a_group_of_all_boxes(tmp_path: Path, name: str) -> None:
+    assert list(named(tmp_path, TWO, **{name: TWO}).by_hand()) == ["fleet", "home"]
 
 
 def test_groups_by_trait_come_from_cached_facts(tmp_path: Path) -> None:

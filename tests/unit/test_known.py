@@ -148,3 +148,24 @@ def test_what_is_said_of_the_hardware_is_not_said_twice(tmp_path: Path) -> None:
         "RAM: 65536 MiB before, 32768 MiB now",
         f"GPU 1 ({gone['bus_id']}), a card {gone['uuid']}, is gone",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ('{"schema": 2, "gp', "Unterminated string"),
+        ("[" * 100_000, "recursion"),
+        (json.dumps({**known.stable(cpu_facts()), "schema": 1}), "schema: "),
+        (json.dumps({key: value for key, value in known.stable(cpu_facts()).items() if key != "cpu"}), "cpu: "),
+    ],
+)
+def test_a_file_that_is_not_read_says_why(tmp_path: Path, text: str, why: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    said = known.ignored(tmp_path, "a")
+    assert known.read(tmp_path / "a.json") is None
+    assert f"{tmp_path / 'a.json'} cannot be read as facts and is ignored (" in said and why in said
+
+
+def test_nothing_is_said_of_a_file_that_is_read_or_not_there(tmp_path: Path) -> None:
+    known.keep(tmp_path, "a", cpu_facts())
+    assert known.read(tmp_path / "a.json") and known.ignored(tmp_path, "a") == known.ignored(tmp_path, "b") == ""

@@ -64,6 +64,9 @@ def test_group_data_reads_settings_and_leaves_imports_and_helpers(tmp_path: Path
         ("sm75", "serve_args = {", ["group_data/sm75.py", "SyntaxError"]),
         ("nvlnk", "stack = 'x'", ["group_data/nvlnk.py", "neither a trait nor a group", "did you mean 'nvlink'?"]),
         ("kitchn", "stack = 'x'", ["group_data/kitchn.py", "did you mean 'kitchen'?"]),
+        ("sm86-nvlink", "stack = 'x'", ["neither a trait nor a group", "did you mean 'sm86_nvlink'?"]),
+        ("SM75", "stack = 'x'", ["did you mean 'sm75'?"]),
+        ("attic-1", "stack = 'x'", ["'attic-1' is a box", "settings go into its data in the inventory"]),
         ("all", "serve_env = {'A': 'x\\ny'}", ["group_data/all.py", "one line"]),
     ],
 )
@@ -72,6 +75,6 @@ def test_what_is_wrong_is_named_with_file_and_nearest_name(
 ) -> None:
     owner(tmp_path, **{f"group_data__{file}": text})
     with pytest.raises(ConfigError) as caught:
-        load_group_data([tmp_path / "group_data"], ["kitchen"], tmp_path)
+        load_group_data([tmp_path / "group_data"], ["kitchen"], tmp_path, ["attic-1"])
     for word in says:
         assert word in str(caught.value)
