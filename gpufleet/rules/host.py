@@ -20,7 +20,7 @@ SPARE_MIB = 1024
     "GF601",
     "system-unsupported",
     level="error",
-    source="the systems that were tried",
+    source="boxes of Debian 12 were tried; Debian 13 and Ubuntu are accepted, and were not tried yet",
     remedy="Debian 12 or 13, Ubuntu 22.04 or 24.04, on x86_64.",
 )
 def system_unsupported(plan: BoxPlan) -> Said:
