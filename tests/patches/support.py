@@ -53,15 +53,16 @@ def patched_tree(folder: Path) -> list[str]:
     return sorted(done.files)
 
 
-def run(tree: Path, *arguments: str, **env: str) -> dict[str, str]:
+def run(tree: Path, *arguments: str) -> dict[str, str]:
     """Run a file of `inside/`: what went wrong (the traceback, or nothing) by function."""
-    wanted = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    env = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
+    env |= {"PYTHONPATH": str(tree), "VLLM_LOGGING_LEVEL": "ERROR", "TRITON_INTERPRET": "1"}
     done = subprocess.run(
         [str(python_with(ENGINE)), str(INSIDE / "run.py"), *arguments],
         capture_output=True,
         text=True,
         cwd=tree,
-        env={**wanted, "PYTHONPATH": str(tree), "VLLM_LOGGING_LEVEL": "ERROR", **env},
+        env=env,
     )
     assert done.returncode == 0, done.stderr[-3000:]
     results: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
