@@ -144,11 +144,11 @@ def compute_all_reduce(args: Values, stack: Stack, size: int, link: str | None) 
 
 
 def compute_runner(args: Values, env: Values) -> None:
-    """The first model runner for a thinking budget, which the second skips, if only the stack asks for the second."""
+    """The first model runner for a thinking budget, if only the stack asks for the second, which would not start."""
     config, name = args.values.get("reasoning-config"), "VLLM_USE_V2_MODEL_RUNNER"
     budget = isinstance(config, dict) and "default_thinking_token_budget" in config
     if budget and env.values.get(name) == "1" and (env.source(name) or "").startswith("stack "):
-        env.lay("computed: the second model runner skips the thinking budget", {name: "0"})
+        env.lay("computed: the second model runner has no default thinking budget", {name: "0"})
 
 
 def speculative_tokens(args: Mapping[str, Any], dialect: Dialect) -> int:

@@ -223,7 +223,7 @@ def flashqla_ignored(plan: BoxPlan) -> Said:
 )
 def thinking_budget(plan: BoxPlan) -> Said:
     """`default_thinking_token_budget` is a patch's: other engines refuse reasoning-config with it. With
-    `VLLM_USE_V2_MODEL_RUNNER=1` it is skipped: a warning."""
+    `VLLM_USE_V2_MODEL_RUNNER=1`, which knows no budget of the server's, the patched engine does not start."""
     for instance in by_vllm(plan):
         if "default_thinking_token_budget" not in mapping(instance, "reasoning-config"):
             continue
@@ -234,7 +234,6 @@ def thinking_budget(plan: BoxPlan) -> Said:
             )
         elif instance.env.get("VLLM_USE_V2_MODEL_RUNNER") == "1":
             yield (
-                f"{instance.name}: the thinking budget is skipped by the V2 model runner",
+                f"{instance.name}: the V2 model runner has no default thinking budget, and the engine does not start",
                 'serve_env = {"VLLM_USE_V2_MODEL_RUNNER": "0"}, or take the budget out',
-                "warning",
             )

@@ -74,7 +74,7 @@ CASES = [
     Case("GF511", "warning", "Triton would be used", flags(FLASHQLA)),
     Case("GF512", "warning", "spec-sync-mode", variables(VLLM_SM75_SPEC_SYNC_MODE="safe")),
     Case("GF513", "error", "does not know", flags(BUDGET)),
-    Case("GF513", "warning", "V2 model runner", served(cards(), PATCHED, BUDGET, {"serve_env": V2})),
+    Case("GF513", "error", "V2 model runner", served(cards(), PATCHED, BUDGET, {"serve_env": V2})),
     Case("GF514", "error", "use one of", flags({"chat-template-content-format": "text"})),
     Case("GF515", "error", "has no opposite", flags({"aggregate-engine-logging": False})),
     Case("GF549", "error", "enforce-eager is \"yes\"", flags({"enforce-eager": "yes"})),
