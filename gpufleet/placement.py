@@ -100,8 +100,8 @@ def _wants(
     kinds: dict[str, list[int]] = {}
     for index in free:
         kinds.setdefault(arch(gpus[index]), []).append(index)
-    named = {name for name in (arch(gpu) for gpu in gpus.values()) if name not in kinds}
-    for name, kind in [*kinds.items(), *((name, []) for name in sorted(named))] or [("cpu", [])]:
+    taken = {arch(gpu) for gpu in gpus.values()} - set(kinds)
+    for name, kind in [*kinds.items(), *((name, []) for name in sorted(taken))] or [("cpu", [])]:
         traits = traits_of_group(facts, kind, None) if kind else traits_of(facts)
         layers = list(view.layers(entry, traits))
         named, chosen = strongest(layers, "stack")

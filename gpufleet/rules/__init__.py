@@ -13,6 +13,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     graphs,
     groups,
     host,
+    host_memory,
     kinds,
     kv,
     links,

@@ -1,4 +1,4 @@
-"""Rules about memory: of the cards, and of the host that loads models onto them."""
+"""Rules about the memory of the cards."""
 
 from __future__ import annotations
 
@@ -9,20 +9,13 @@ from gpufleet.dialect import DIALECTS
 from gpufleet.fit import holds, memory_of
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import archs, by_vllm, cards, failed, fp8_kv, gpus, on_gpus
+from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
 
-# Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
-SHARD_MIB = 4769
-# Beside the shards, for the processes themselves (field-problems 53).
-SPARE_MIB = 8192
-# NCCL's and vLLM's buffers between the processes of an instance.
-SHM_MIB = 1024
 GIB = 1024
 MIB = 1 << 20
 SHARE = "gpu-memory-utilization"
 ENTRIES = "cache-max-entry-count"
 STEP = 1024  # tokens; a remedy names a round length
-LARGE_ON_CPU_MIB = 8192  # at 40 GB/s, two channels of DDR4, 5 tokens a second
 
 
 @rule(
@@ -181,110 +174,6 @@ def _budget(instance: Instance, size: int | None) -> int | None:
 
 
 @rule(
-    "GF403",
-    "host-memory",
-    level="warning",
-    source="field-problems 53: memory and swap of at least the largest shard × TP + 8 GB",
-    remedy="More swap, or more memory.",
-)
-def host_memory(plan: BoxPlan) -> Said:
-    """Each process of an instance reads a shard of the checkpoint through the host's memory. Too little of it ends in
-    `Failed core proc(s): {}` without any reason. Where the files of a model are not known, a shard counts as 5 GB, or
-    as the whole model if that is less."""
-    found = plan.facts.get("memory") or {}
-    if not found.get("total_mib"):
-        return
-    have = found["total_mib"] + (found.get("swap_mib") or 0)
-    for instance in on_gpus(plan):
-        shard = _largest_shard(instance)
-        need = shard * max(len(instance.gpus), 1) + SPARE_MIB
-        if shard and have < need:
-            yield (
-                f"{instance.name}: the host has {have} MiB of memory and swap, loading it takes about {need} MiB",
-                f"add {-(-(need - have) // GIB)} GiB of swap (fallocate, mkswap, swapon, /etc/fstab)",
-            )
-
-
-def _largest_shard(instance: Instance) -> int:
-    """MiB, 0 when nothing is known."""
-    files = [file.size >> 20 for name, file in instance.model.source.files.items() if name.endswith(".safetensors")]
-    shape = instance.model.architecture
-    if files:
-        return max(files)
-    return min(shape.weights_mib, SHARD_MIB) if shape else 0
-
-
-@rule(
-    "GF404",
-    "shm-small",
-    level="warning",
-    source="field-problems 50; NCCL: shared memory between processes",
-    remedy="A larger /dev/shm; remove files that were left there.",
-)
-def shm_small(plan: BoxPlan) -> Said:
-    """Processes of one instance exchange data by /dev/shm, and KV offloading keeps its cache there. When it is full,
-    `cudaHostRegister` fails with `invalid argument`, or NCCL with a bus error."""
-    free, total = plan.facts.get("shm_free_mib"), plan.facts.get("shm_mib")
-    if free is None or failed(plan, "hardware"):
-        return
-    for instance in on_gpus(plan):
-        need = (SHM_MIB if len(instance.gpus) > 1 else 0) + _offload_mib(instance.args)
-        if free < need:
-            left = f" of {total}" if total else ""
-            yield (
-                f"{instance.name}: /dev/shm has {free} MiB free{left}, about {need} MiB are needed",
-                "remove /dev/shm/vllm_offload_*.mmap of services that are gone, or mount -o remount,"
-                f"size={need * 2}M /dev/shm",
-            )
-
-
-def _offload_mib(args: Mapping[str, Any]) -> int:
-    """What `kv-offloading-size` (GiB) keeps on the host."""
-    size = args.get("kv-offloading-size")
-    return int(size * GIB) if isinstance(size, int | float) and not isinstance(size, bool) else 0
-
-
-@rule(
-    "GF405",
-    "offload-beyond-memory",
-    level="error",
-    source="vLLM pins the memory it offloads to; what is pinned is never swapped",
-    remedy="A smaller `kv-offloading-size` or `cpu-offload-gb`.",
-)
-def offload_beyond_memory(plan: BoxPlan) -> Said:
-    """KV cache or weights are to be kept in more memory than the host has."""
-    total = (plan.facts.get("memory") or {}).get("total_mib")
-    for instance in by_vllm(plan):
-        weights = instance.args.get("cpu-offload-gb")
-        each = int(weights * GIB) if isinstance(weights, int | float) and not isinstance(weights, bool) else 0
-        need = _offload_mib(instance.args) + each * max(len(instance.gpus), 1)
-        if total and need and need > total:
-            yield (
-                f"{instance.name} is to keep {need} MiB on the host, which has {total} MiB",
-                "lower kv-offloading-size or cpu-offload-gb (GiB)",
-            )
-
-
-@rule(
-    "GF406",
-    "overcommit",
-    level="warning",
-    source="field-problems 55; Linux: Documentation/mm/overcommit-accounting",
-    remedy="`sysctl vm.overcommit_memory=1`, and a file in /etc/sysctl.d.",
-)
-def overcommit(plan: BoxPlan) -> Said:
-    """The kernel refuses large mappings: with `vm.overcommit_memory` 2 those of any engine, with 0 those of a KV cache
-    that is offloaded to the host."""
-    mode = plan.facts.get("overcommit_memory")
-    for instance in on_gpus(plan):
-        if mode == 2 or (mode == 0 and _offload_mib(instance.args)):
-            yield (
-                f"{instance.name}: vm.overcommit_memory is {mode}",
-                "echo vm.overcommit_memory=1 > /etc/sysctl.d/90-gpufleet.conf; sysctl --system",
-            )
-
-
-@rule(
     "GF407",
     "memory-share",
     level="error",
@@ -298,26 +187,3 @@ def memory_share(plan: BoxPlan) -> Said:
         if isinstance(share, int | float) and not isinstance(share, bool) and not 0 < share <= 1:
             right = f"{share / 100:.2f}" if 1 < share <= 100 else "0.9"
             yield f"{instance.name}: gpu-memory-utilization is {share}", f"set it to {right}"
-
-
-@rule(
-    "GF409",
-    "large-on-cpu",
-    level="warning",
-    source="what a token costs: all weights it uses are read from memory once",
-    remedy="A box with GPUs for this model, or a small one here.",
-)
-def large_on_cpu(plan: BoxPlan) -> Said:
-    """A large model on a processor: each token reads its weights from the host's memory, which gives a token or a few
-    in a second. An error when it does not even fit there.
-    """
-    total = (plan.facts.get("memory") or {}).get("total_mib")
-    for instance in plan.instances:
-        shape = instance.model.architecture
-        if shape is None or "cpu" not in instance.stack.arch:
-            continue
-        where = f"{instance.name}: {shape.weights_mib >> 10} GiB of weights on a CPU"
-        if total and shape.weights_mib > total:
-            yield f"{where}, which has {total >> 10} GiB of memory", "serve it on a box with GPUs", "error"
-        elif shape.weights_mib > LARGE_ON_CPU_MIB:
-            yield f"{where}: a token or a few in a second", "serve it on a box with GPUs"
