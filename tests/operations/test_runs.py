@@ -1,52 +1,22 @@
-"""Runs over several boxes: what is looked at when, who stops whom, what is kept of each."""
+"""Runs over several boxes: what is looked at when, who stops whom."""
 
 from __future__ import annotations
 
-import copy
 import os
 import pty
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.command import GPUFLEET, PYINFRA, deploy, run
 from tests.operations.boxes import Boxes, boxes
-from tests.unit.fleets import cpu_facts, gpu_facts
+from tests.operations.three import AMPERE, ASKS_FOR_GPUS, CPU, LEFT_OUT, line, state, three
 
-MACHINE: dict[str, Any] = {
-    "cpu": cpu_facts()["cpu"],
-    "memory": {"total_mib": 65536, "available_mib": 60000, "swap_mib": 0},
-}
-TURING = gpu_facts(**MACHINE)
-AMPERE = gpu_facts((8, 6), link="PHB", **MACHINE)
-CPU = cpu_facts(**MACHINE)
-ASKS_FOR_GPUS = {"expect": {"gpus": 2}}  # on a box without: an error
-LEFT_OUT = {**ASKS_FOR_GPUS, "rollout": {"on_refusal": "leave out"}}
-
-
-@pytest.fixture
-def three() -> Iterator[Boxes]:
-    with boxes({"turing-1": TURING, "ampere-1": AMPERE, "cpu-1": CPU}) as found:
-        yield found
-
-
-def state(output: str, box: str) -> str:
-    """The last column of the report's row."""
-    (row,) = [line for line in output.splitlines() if re.match(rf"{box}\s", line)]
-    return re.split(r"\s{2,}", row.rstrip())[-1]
-
-
-def line(output: str, box: str) -> str:
-    """The report's one line about what is wrong with a box."""
-    (found,) = [line for line in output.splitlines() if line.startswith(f"{box}: ")]
-    return found
+__all__ = ["three"]  # the fixture
 
 
 # The first look
@@ -254,117 +224,6 @@ def test_settings_that_do_not_fit_are_said_of_all_boxes_at_once(three: Boxes, tm
     assert all(f"{name}: serve: two instances are called" in done.stdout for name in ("turing-1", "ampere-1"))
 
 
-# Hardware that changed
-
-
-def test_changed_hardware_is_refused_until_it_is_discovered(three: Boxes, tmp_path: Path) -> None:
-    folder = three.folder(tmp_path)
-    assert deploy(folder, "-y").returncode == 0
-    kept = three.cached(folder, "turing-1")
-    three.facts["turing-1"] = gpu_facts(
-        link="NV1", **{**MACHINE, "memory": {"total_mib": 32768, "available_mib": 1, "swap_mib": 0}}
-    )
-    for option in ("--dry", "-y"):
-        done = deploy(folder, option)
-        assert done.returncode == 3, done.stdout
-        said = line(done.stdout, "turing-1")
-        assert "RAM: 65536 MiB before, 32768 MiB now; 0-1: NV2 before, NV1 now [GF109 hardware-changed]" in said
-        assert "gpufleet discover inventory/home.py --limit" in said
-        assert state(done.stdout, "cpu-1") == "not touched: the run was refused"
-    assert three.cached(folder, "turing-1") == kept
-    found = run(tmp_path, "discover", "inventory/home.py", "--limit", "turing-1", program=GPUFLEET)
-    assert found.returncode == 0, found.stdout
-    assert "turing-1: 0-1: NV2 before, NV1 now" in found.stdout
-    assert three.cached(folder, "turing-1")["links"] == {"0-1": "NV1"}
-    done = deploy(folder, "-y")
-    assert done.returncode == 0 and state(done.stdout, "turing-1") == "nothing to do", done.stdout
-
-
-def test_what_passes_does_not_rewrite_the_facts(three: Boxes, tmp_path: Path) -> None:
-    folder = three.folder(tmp_path)
-    assert deploy(folder, "-y").returncode == 0
-    path = folder / "inventory/facts/home/turing-1.json"
-    before = path.read_text()
-    busy = copy.deepcopy(TURING)
-    busy.update(
-        at="2030-01-01T00:00:00Z",
-        ports={"22": {"pid": 4, "command": None, "unit": None}},
-        memory={"total_mib": 65536, "available_mib": 1, "swap_mib": 0},
-    )
-    busy["gpus"][0]["memory_used_mib"] = 17
-    three.facts["turing-1"] = busy
-    assert deploy(folder, "-y").returncode == 0
-    assert run(folder, "discover", "inventory/home.py", program=GPUFLEET).returncode == 0
-    assert path.read_text() == before
-    three.facts["turing-1"] = {**busy, "driver": {**busy["driver"], "version": "580.200.01", "module": "580.200.01"}}
-    assert deploy(folder, "-y").returncode == 0  # a driver is no hardware
-    assert three.cached(folder, "turing-1")["driver"]["version"] == "580.200.01"
-    assert three.cached(folder, "turing-1")["at"] == "2030-01-01T00:00:00Z"
-
-
-# gpufleet discover
-
-
-def test_discover_shows_each_box_and_what_changed(three: Boxes, tmp_path: Path) -> None:
-    (tmp_path / "home").mkdir()
-    folder = three.folder(tmp_path / "home")
-    done = run(tmp_path, "discover", "home/inventory/home.py", program=GPUFLEET)
-    assert done.returncode == 0, done.stdout
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("turing-1 ")]
-    for word in ("sm75 nvlink", "2 × a card 22528 MiB", "1 × NV2", "580.159.03 (CUDA 13.0)", "debian 12"):
-        assert word in row
-    assert "cpu-1: not known before" in done.stdout
-    three.facts["cpu-1"] = {**CPU, "os": {**CPU["os"], "version_id": "13"}}
-    again = run(tmp_path, "discover", "home/inventory/home.py", program=GPUFLEET)
-    assert [line for line in again.stdout.splitlines() if re.match(r"\S+: ", line)] == [
-        "cpu-1: os.version_id: 12 before, 13 now"
-    ]
-    assert three.cached(folder, "cpu-1")["os"]["version_id"] == "13"
-    assert "Warning" not in done.stdout + again.stdout
-
-
-def test_discover_with_a_box_that_is_off(three: Boxes, tmp_path: Path) -> None:
-    folder = three.folder(tmp_path)
-    three.off.add("ampere-1")
-    done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
-    assert done.returncode == 1, done.stdout
-    assert "is on" in line(done.stdout, "ampere-1").lower() and "Traceback" not in done.stdout
-    assert three.cached(folder, "turing-1") and three.cached(folder, "cpu-1")
-
-
-def test_discover_keeps_what_was_known_when_the_driver_fails(three: Boxes, tmp_path: Path) -> None:
-    folder = three.folder(tmp_path)
-    assert run(folder, "discover", "inventory/home.py", program=GPUFLEET).returncode == 0
-    kept = three.cached(folder, "turing-1")
-    failed = {"gpus": [], "links": {}, "errors": [{"source": "nvml", "message": "Driver/library version mismatch"}]}
-    three.facts["turing-1"] = {**TURING, **failed}
-    done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
-    assert done.returncode == 1 and "Driver/library version mismatch" in line(done.stdout, "turing-1"), done.stdout
-    assert three.cached(folder, "turing-1") == kept
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        (["inventory/hom.py"], "there is no inventory inventory/hom.py"),
-        (["inventory/home.py", "--limit", "turing-l"], "did you mean 'turing-1'?"),
-        (["inventory/broken.py"], "inventory/broken.py: ZeroDivisionError"),
-        (["inventory/plain.py"], "does not call gpufleet.inventory.by_traits"),
-        (["inventory/wrong.py"], "inventory/wrong.py: box a: unknown key 'ssh_host'"),
-    ],
-)
-def test_discover_with_a_wrong_call(three: Boxes, tmp_path: Path, arguments: list[str], says: str) -> None:
-    folder = three.folder(tmp_path)
-    (folder / "inventory/broken.py").write_text("1 / 0\n")
-    (folder / "inventory/plain.py").write_text("boxes = ['a']\n")
-    (folder / "inventory/wrong.py").write_text(
-        "from gpufleet.inventory import by_traits\nglobals().update(by_traits([('a', {'ssh_host': '127.0.0.1'})]))\n"
-    )
-    done = run(folder, "discover", *arguments, program=GPUFLEET)
-    assert done.returncode == 2 and says in done.stdout and "Traceback" not in done.stdout, done.stdout
-    assert three.logins == {}
-
-
 # Many boxes
 
 
@@ -389,12 +248,3 @@ def test_a_hundred_boxes_of_which_one_is_refused(tmp_path: Path) -> None:
             words = [state(done.stdout, name) for name in hundred.facts]
             assert words.count("not touched: the run was refused") == 99 and words.count("refused") == 1
             assert set(hundred.looks.values()) == {looks}
-
-
-def test_an_answer_that_could_not_be_read_again_is_said_and_not_kept(three: Boxes, tmp_path: Path) -> None:
-    folder = three.folder(tmp_path)
-    three.facts["cpu-1"] = {**CPU, "disks": {"/": {"free_mib": 5}}}
-    done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
-    assert done.returncode == 1, done.stdout
-    assert "cpu-1: its answer is not as facts have to be (disks./.total_mib: Field required)" in done.stdout
-    assert sorted(path.stem for path in (folder / "inventory/facts/home").iterdir()) == ["ampere-1", "turing-1"]
