@@ -57,8 +57,9 @@ class View:
 
 
 def strongest(layers: Sequence[Layer], key: str) -> tuple[Any, str | None]:
-    """The value of a setting and the source of it; (None, None) when no layer has it."""
+    """The value of a setting and the source of it; (None, None) when none has it, or the strongest takes it away."""
     for layer in reversed(layers):
-        if layer.values.get(key) is not None:
-            return layer.values[key], layer.source
+        if key in layer.values:
+            value = layer.values[key]
+            return value, layer.source if value is not None else None
     return None, None

@@ -42,6 +42,12 @@ def test_the_command_line_wins_over_the_serve_entry() -> None:
     assert (instance.args["seed"], instance.because["seed"]) == (8, "--data")
 
 
+def test_a_stack_that_is_taken_away_leaves_it_to_the_cards() -> None:
+    by_default = stack("engine-sm75", arch=["sm75"], default_for=["sm75"])
+    (instance,) = plan(gpu_facts(), {"instances": 1}, stacks=[stack(), by_default], overrides={"stack": None}).instances
+    assert (instance.stack.name, instance.because["stack"]) == ("engine-sm75", "computed: the default for sm75")
+
+
 def test_every_value_has_a_reason() -> None:
     (instance,) = plan(gpu_facts(), stacks=[stack(arch=["sm75"])]).instances
     assert set(instance.args) <= set(instance.because)
