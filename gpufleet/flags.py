@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gpufleet import engines
 from gpufleet.dialect import DIALECTS, Dialect
 from gpufleet.layers import Layer
 from gpufleet.models import Model
 from gpufleet.provenance import Given, Values
-from gpufleet.recipe import ByTrait
+from gpufleet.recipe import ByTrait, ModelByTrait
 from gpufleet.stacks import Stack
 
 # Tokens of a step above which the engine captures nothing by itself (`max_cudagraph_capture_size`, vLLM 0.27.1).
@@ -69,31 +69,30 @@ def _lay(args: Values, env: Values, source: str, flags: Mapping[str, Any], varia
     env.lay(source, variables)
 
 
-def streams_of(model: Model, stack: Stack, layers: Iterable[Layer], traits: Sequence[str]) -> list[Given]:
-    """Requests at once that graphs are captured for: all that was said of it, weakest first."""
-    recipe = model.recipes[stack.engine]
-    found = [Given(f"model {model.name}", recipe.streams)]
-    found += [
-        Given(f"model {model.name}, {trait}", recipe.by_trait[trait].streams)
-        for trait in traits
-        if trait in recipe.by_trait
-    ]
-    found += [Given(layer.source, layer.values.get("streams")) for layer in layers]
-    return [given for given in found if given.value is not None]
+def said_of(
+    key: Literal["streams", "tensor_parallel_size"],
+    model: Model,
+    stack: Stack,
+    layers: Iterable[Layer],
+    traits: Sequence[str],
+) -> list[Given]:
+    """All that was said of a number of the recipe, weakest first: the model's, by trait, then the owner's layers.
 
-
-def recipe_value(model: Model, stack: Stack, traits: Sequence[str], key: str) -> tuple[int | None, str]:
-    """A number of the model's recipe for this engine, by the strongest trait that has it."""
+    A layer that takes it away leaves it to what is computed, whatever was said before.
+    """
     recipe = model.recipes[stack.engine]
-    for trait in reversed(traits):
-        value = getattr(recipe.by_trait.get(trait), key, None)
-        if value is not None:
-            return value, f"model {model.name}, {trait}"
-    return getattr(recipe, key), f"model {model.name}"
+    pages: list[tuple[str, ModelByTrait]] = [(f"model {model.name}", recipe)]
+    pages += [(f"model {model.name}, {trait}", recipe.by_trait[trait]) for trait in traits if trait in recipe.by_trait]
+    found = [Given(source, value) for source, page in pages if (value := getattr(page, key)) is not None]
+    for layer in layers:
+        if key in layer.values:
+            value = layer.values[key]
+            found = [] if value is None else [*found, Given(layer.source, value)]
+    return found
 
 
 def compute_requests(args: Values, stack: Stack, model: Model, streams_given: Sequence[Given]) -> int | None:
-    """`max-num-seqs` from the streams unless it was given, and the capture sizes; returns the streams in force.
+    """Set `max-num-seqs` from the streams unless it was given; returns the streams in force.
 
     A model's recipe may have more requests than streams, one to spare for the scheduler; other streams keep the spare.
     """

@@ -12,7 +12,7 @@ from gpufleet.dialect import DIALECTS
 from gpufleet.environment import PLACEHOLDER, always, computed
 from gpufleet.errors import ConfigError
 from gpufleet.fit import memory_of
-from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, compute_runner, streams_of, written
+from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, compute_runner, said_of, written
 from gpufleet.memory import Memory
 from gpufleet.models import Model
 from gpufleet.placement import Place
@@ -84,7 +84,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     given = written(stack, model, layers, traits)
     flags, variables = given.args, given.env
 
-    said = streams_of(model, stack, layers, traits)
+    said = said_of("streams", model, stack, layers, traits)
     streams = compute_requests(flags, stack, model, said)
     by_index = {gpu["index"]: gpu for gpu in facts.get("gpus") or []}
     cards = [by_index[index] for index in place.gpus]

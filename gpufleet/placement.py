@@ -10,10 +10,11 @@ from typing import Any
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import ConfigError
 from gpufleet.fit import holds
-from gpufleet.flags import compute_requests, recipe_value, streams_of, written
+from gpufleet.flags import compute_requests, said_of, written
 from gpufleet.groups import choose
 from gpufleet.layers import Layer
 from gpufleet.models import Model
+from gpufleet.provenance import Given
 from gpufleet.settings import Serve
 from gpufleet.stacks import Stack
 from gpufleet.topology import islands
@@ -113,9 +114,8 @@ def _wants(
         if "cpu" in stack.arch:
             yield _Want(entry, model, stack, (), frozenset(), 0, count or 1, "", chosen, True)
             return
-        asked, why = strongest(layers, "tensor_parallel_size")
-        if asked is None:
-            asked, why = recipe_value(model, stack, traits, "tensor_parallel_size")
+        said = said_of("tensor_parallel_size", model, stack, layers, traits)
+        why, asked = said[-1] if said else Given("", None)
         args = _args(stack, model, layers, traits)
         alike = [gpu for gpu in gpus.values() if arch(gpu) == name]
         if asked is not None:
@@ -144,7 +144,7 @@ def _stack(view: View, stacks: Catalogue[Stack], named: str | None, name: str) -
 def _args(stack: Stack, model: Model, layers: Sequence[Layer], traits: Sequence[str]) -> Mapping[str, Any]:
     """The flags that decide memory, as far as they are known before there is a place."""
     args = written(stack, model, layers, traits).args
-    compute_requests(args, stack, model, streams_of(model, stack, layers, traits))
+    compute_requests(args, stack, model, said_of("streams", model, stack, layers, traits))
     return args.values
 
 

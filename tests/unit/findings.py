@@ -9,6 +9,7 @@ from gpufleet.plan import BoxPlan
 from gpufleet.rules import Finding, check
 from gpufleet.rules.base import Level
 from gpufleet.stacks import Stack
+from tests.unit.architectures import QWEN_27B
 from tests.unit.fleets import gpu_facts, model, plan, stack
 
 GEFORCE = {
@@ -20,16 +21,8 @@ GEFORCE = {
 }
 # Qwen3.8-27B with 4 bit weights, as its config.json and the headers of its files tell.
 SHAPE: dict[str, Any] = {
-    "family": "qwen3_5",
-    "layers": {"full_attention": 16, "linear_attention": 48},
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "heads": 24,
-    "kv_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 248320,
-    "max_positions": 262144,
-    "linear": {"key_heads": 16, "value_heads": 48, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
+    **QWEN_27B,
+    "vision_mib": 0,
     "quantization": "awq",
     "weights_mib": 17000,
     "mtp": {"mib": 810, "tensors": 15},

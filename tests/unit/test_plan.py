@@ -48,6 +48,14 @@ def test_a_stack_that_is_taken_away_leaves_it_to_the_cards() -> None:
     assert (instance.stack.name, instance.because["stack"]) == ("engine-sm75", "computed: the default for sm75")
 
 
+def test_a_size_that_is_taken_away_is_computed_again() -> None:
+    found = plan(gpu_facts(), {"tensor_parallel_size": 1}, stacks=[stack(arch=["sm75"])])
+    assert [item.gpus for item in found.instances] == [(0,), (1,)]
+    again = {"tensor_parallel_size": None}
+    found = plan(gpu_facts(), {"tensor_parallel_size": 1}, stacks=[stack(arch=["sm75"])], overrides=again)
+    assert [item.gpus for item in found.instances] == [(0, 1)]
+
+
 def test_every_value_has_a_reason() -> None:
     (instance,) = plan(gpu_facts(), stacks=[stack(arch=["sm75"])]).instances
     assert set(instance.args) <= set(instance.because)

@@ -128,14 +128,7 @@ def test_a_box_in_order_with_everything_known_has_no_finding() -> None:
     facts = cards(
         of_each={
             "memory_used_mib": 1,
-            "display_active": False,
             "pcie": {"gen": 1, "gen_max": 3, "width": 16, "width_max": 16},
-            "power": {"limit_w": 250, "default_w": 250, "min_w": 100, "max_w": 280},
-            "persistence": True,
-            "ecc": None,
-            "mig": None,
-            "nvlinks": [],
-            "processes": [],
         },
         driver={
             "version": "580.159.03",
