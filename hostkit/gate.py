@@ -90,10 +90,10 @@ class Gate:
         while True:
             service = systemd.show(self.unit)
             now = time.monotonic()
-            # At first the state may still be that of the process before.
-            if now - started > SETTLED_SECONDS and (
-                service["active"] in ("failed", "inactive") or service["sub"] == "auto-restart"
-            ):
+            # At first the state may still be that of the process before; and while a restart is still to be done, a
+            # unit is "inactive" or "failed" between the stop and the start, for longer on a busy machine.
+            down = service["active"] in ("failed", "inactive") and not service["job"]
+            if now - started > SETTLED_SECONDS and (down or service["sub"] == "auto-restart"):
                 raise self.died()
             if service["active"] == "active" and service["pid"] not in (None, self.old) and self.healthy():
                 return

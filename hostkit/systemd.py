@@ -5,17 +5,21 @@ from __future__ import annotations
 from hostkit import shell
 from hostkit.errors import Failure
 
-PROPERTIES = ("ActiveState", "SubState", "MainPID")
+PROPERTIES = ("ActiveState", "SubState", "MainPID", "Job")
 
 
 def show(unit: str) -> dict:
-    """{"active", "sub", "pid"} of a unit; inactive when systemd knows none."""
+    """{"active", "sub", "pid", "job"} of a unit; inactive when systemd knows none.
+
+    `job`: systemd has something of the unit still to do, such as the start after the stop of a restart.
+    """
     output = systemctl("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return {
         "active": found.get("ActiveState", "inactive"),
         "sub": found.get("SubState", ""),
         "pid": int(found.get("MainPID") or 0) or None,
+        "job": found.get("Job", "0") not in ("", "0"),
     }
 
 

@@ -60,7 +60,7 @@ def engine() -> Iterator[Engine]:
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What systemd says of the unit, to be changed by the test; and its log."""
-    said: dict[str, Any] = {"active": "active", "sub": "running", "pid": 7, "log": []}
+    said: dict[str, Any] = {"active": "active", "sub": "running", "pid": 7, "job": False, "log": []}
     monkeypatch.setattr(systemd, "show", lambda unit: said)
     monkeypatch.setattr(systemd, "log_since", lambda unit, began: said["log"])
     monkeypatch.setattr(gate, "SETTLED_SECONDS", 0.1)
@@ -122,6 +122,13 @@ def test_a_service_that_dies_is_told_with_its_own_words(
     with pytest.raises(Failure, match="unrecognized arguments: --no-such") as caught:
         run(engine)
     assert "take that flag out" in caught.value.remedy
+
+
+def test_a_service_between_its_stop_and_its_start_is_not_dead(engine: Engine, service: dict[str, Any]) -> None:
+    """A restart that is still to be done: the old process took its time, the new one is not there yet."""
+    service.update(active="failed", pid=None, job=True)
+    threading.Timer(0.5, lambda: service.update(active="active", pid=8, job=False)).start()
+    assert run(engine, old=7)
 
 
 def test_an_answer_that_is_no_http_is_no_answer(service: dict[str, Any]) -> None:
