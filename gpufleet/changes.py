@@ -9,7 +9,7 @@ from typing import Any
 from gpufleet.models import Model
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.render import Release, release
-from gpufleet.stacks import Stack
+from gpufleet.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Changes:
     """All that a deploy would do on a box."""
 
     packages: list[str] = field(default_factory=list)
-    runtimes: list[Stack] = field(default_factory=list)
+    runtimes: list[Runtime] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Changes:
     def lines(self) -> list[str]:
         """One line for each thing that would be done."""
         lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
-        lines += [f"install runtime {stack.runtime}" for stack in self.runtimes]
+        lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
         lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
         lines += [
             f"activate {change.instance.name} {change.release.digest}: {', '.join(change.reasons)}"
@@ -52,7 +52,7 @@ def changes(plan: BoxPlan) -> Changes:
     """Compare a plan with what its box was found to be."""
     facts = plan.facts
     runtimes, models = facts.get("runtimes") or {}, facts.get("models") or {}
-    renewed = [stack for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete")]
+    renewed = [runtime for runtime in plan.runtimes if not runtimes.get(runtime.name, {}).get("complete")]
     moved = [model for model in plan.models if not _in_place(model, models)]
     found = [_instance(plan, instance, renewed, moved) for instance in plan.instances]
     return Changes(
@@ -86,7 +86,7 @@ def _packages(plan: BoxPlan) -> list[str]:
     return [name for name in plan.packages if not plan.facts["packages"].get(name)]
 
 
-def _instance(plan: BoxPlan, instance: Instance, renewed: list[Stack], moved: list[Model]) -> InstanceChange:
+def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: list[Model]) -> InstanceChange:
     wanted = release(instance)
     found = (plan.facts.get("instances") or {}).get(instance.name)
     if found is None:
@@ -107,7 +107,7 @@ def _instance(plan: BoxPlan, instance: Instance, renewed: list[Stack], moved: li
     if service.get("enabled") is False:
         reasons.append("its service is not enabled")
     # A process that was started on what is replaced now would go on with what it has read of it.
-    reasons += ["its runtime is installed anew"] if instance.stack in renewed else []
+    reasons += ["its runtime is installed anew"] if instance.runtime in renewed else []
     reasons += ["its model is put in place anew"] if instance.model in moved else []
     if not reasons and (found.get("gated") != wanted.digest or found.get("stale")):
         reasons.append("an earlier activation did not end")

@@ -36,6 +36,7 @@ def _instance(item: Instance) -> dict[str, Any]:
         "name": item.name,
         "model": item.model.name,
         "stack": item.stack.name,
+        "runtime": item.runtime.name,
         "cuda_toolkit": item.cuda_toolkit,
         "gpus": list(item.gpus),
         "link": item.link,

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpufleet.models import Model
-from gpufleet.paths import ROOT
-from gpufleet.stacks import Stack
+from gpufleet.runtime import Runtime
 from gpufleet.toolkit import version
 
 SYSTEM_PATH = ("/usr/local/bin", "/usr/bin", "/bin")
@@ -33,14 +32,13 @@ def always(cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def computed(
-    name: str, stack: Stack, model: Model, cards: Sequence[Mapping[str, Any]], toolkit: str | None
+    name: str, runtime: Runtime, model: Model, cards: Sequence[Mapping[str, Any]], toolkit: str | None
 ) -> list[tuple[str, dict[str, str]]]:
     """(reason, variables) of an instance, for those that no layer set.
 
     Caches are separate for each instance, runtime and model: a compile cache that another one left crashes.
     """
-    runtime = f"{ROOT}/runtimes/{stack.runtime}"
-    path = [f"{runtime}/bin"]
+    path = [f"{runtime.path}/bin"]
     found: list[tuple[str, dict[str, str]]] = []
     if cards:
         found.append(("computed: the instance's GPUs", {"TORCH_CUDA_ARCH_LIST": _arch(cards)}))
@@ -48,7 +46,7 @@ def computed(
         cuda = f"/usr/local/cuda-{version(toolkit)}"
         path.append(f"{cuda}/bin")
         found.append(("computed: the toolkit", {"CUDA_HOME": cuda, "LD_LIBRARY_PATH": f"{cuda}/lib64"}))
-    cache = f"/var/cache/gpufleet-{name}/{stack.runtime}/{model.name}-{model.revision}"
+    cache = f"/var/cache/gpufleet-{name}/{runtime.name}/{model.name}-{model.revision}"
     places = {
         "PATH": ":".join([*path, *SYSTEM_PATH]),
         "HOME": f"/var/lib/gpufleet-{name}",

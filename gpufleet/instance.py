@@ -17,6 +17,7 @@ from gpufleet.memory import Memory
 from gpufleet.models import Model
 from gpufleet.placement import Place
 from gpufleet.provenance import Given, Values
+from gpufleet.runtime import Runtime, runtime_of
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
 from gpufleet.toolkit import toolkit_for
@@ -41,6 +42,7 @@ class Instance:
     name: str
     model: Model
     stack: Stack
+    runtime: Runtime
     traits: tuple[str, ...]
     gpus: tuple[int, ...]
     uuids: tuple[str, ...]
@@ -103,8 +105,9 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     flags.lay(why, {dialect.port: port})
 
     toolkit = toolkit_for(stack, settings, cards or list(by_index.values()))
+    runtime = runtime_of(stack, facts, toolkit)
     _fill_in(variables, facts)
-    for reason, found in computed(name, stack, model, cards, toolkit):
+    for reason, found in computed(name, runtime, model, cards, toolkit):
         variables.lay(reason, {key: value for key, value in found.items() if key not in variables.values})
     if cards:
         variables.lay("computed: the instance's GPUs", always(cards))
@@ -112,6 +115,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         name=name,
         model=model,
         stack=stack,
+        runtime=runtime,
         traits=tuple(traits),
         gpus=place.gpus,
         uuids=tuple(str(gpu["uuid"]) for gpu in cards),

@@ -19,6 +19,7 @@ from gpufleet.layers import Layer, checked, load_group_data
 from gpufleet.models import Model
 from gpufleet.patches import PatchError
 from gpufleet.plan import Box
+from gpufleet.runtime import Runtime
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
 
@@ -203,7 +204,9 @@ def incomplete(stacks: Catalogue[Stack]) -> list[str]:
     problems = []
     for stack in stacks.values():
         try:
-            stack.runtime, stack.table  # noqa: B018 - they are made of all of them
+            stack.table  # noqa: B018 - it is read from a file
+            for python in stack.python:
+                Runtime(stack, python).name  # noqa: B018 - it is made of all of them
         except ConfigError as error:
             problems += [f"stacks/{stack.name}.yaml: {problem}" for problem in error.problems]
         except (OSError, ValueError, PatchError) as error:

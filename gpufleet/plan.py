@@ -12,6 +12,7 @@ from gpufleet.instance import Instance, make
 from gpufleet.layers import Layer
 from gpufleet.models import Model
 from gpufleet.placement import Unplaced, place
+from gpufleet.runtime import Runtime
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
 from gpufleet.toolkit import toolkit_for_box
@@ -53,6 +54,11 @@ class BoxPlan:
     def stacks(self) -> list[Stack]:
         """The stacks in use, each once."""
         return list({instance.stack.name: instance.stack for instance in self.instances}.values())
+
+    @property
+    def runtimes(self) -> list[Runtime]:
+        """What is installed of them, each once."""
+        return list({instance.runtime.name: instance.runtime for instance in self.instances}.values())
 
     @property
     def models(self) -> list[Model]:

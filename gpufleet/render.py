@@ -23,10 +23,6 @@ class Release:
     files: dict[str, str]
 
 
-def runtime_path(instance: Instance) -> str:
-    return f"{ROOT}/runtimes/{instance.stack.runtime}"
-
-
 def model_path(instance: Instance) -> str:
     return f"{ROOT}/models/{instance.model.name}/{instance.model.revision}"
 
@@ -55,7 +51,7 @@ def release(instance: Instance) -> Release:
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     # What the service reads besides its files: another model under the same name is another release.
     source = hashlib.sha256(instance.model.source.model_dump_json().encode()).hexdigest()
-    parts = {"schema": 1, "files": digests, "model": source, "runtime": instance.stack.runtime}
+    parts = {"schema": 1, "files": digests, "model": source, "runtime": instance.runtime.name}
     manifest = json.dumps(parts, indent=1, sort_keys=True) + "\n"
     return Release(
         instance.name, hashlib.sha256(manifest.encode()).hexdigest()[:16], {**files, "manifest.json": manifest}
@@ -64,7 +60,7 @@ def release(instance: Instance) -> Release:
 
 def command(instance: Instance) -> list[str]:
     """The words that start the engine: vLLM reads its flags from a file, lmdeploy takes them as words."""
-    runtime, model = runtime_path(instance), model_path(instance)
+    runtime, model = instance.runtime.path, model_path(instance)
     if instance.stack.engine == "lmdeploy":
         return [f"{runtime}/bin/lmdeploy", "serve", "api_server", model, *words(instance.args, instance.stack.table)]
     return [f"{runtime}/bin/vllm", "serve", model, "--config", f"{instance_path(instance)}/current/serve.yaml"]

@@ -14,6 +14,7 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Gpus = Annotated[int, Field(ge=1, le=1024)]
 Instances = Annotated[int, Field(ge=1, le=256)]
 Streams = Annotated[int, Field(ge=1, le=4096)]
+GitMirror = Annotated[str, StringConstraints(pattern=r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$")]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
@@ -43,9 +44,18 @@ class Mirrors(Data):
 
     pypi: Url | None = None
     torch: Url | None = None
+    git: GitMirror | None = None  # in place of a git host: `{path}` becomes `owner/name`
     cuda: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/"
     cuda_key: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/3bf863cc.pub"
     cuda_key_fingerprint: Fingerprint = "EB693B3035CD5710E231E123A4B469963BF863CC"
+
+
+class Fetch(Data):
+    """How what is installed comes to the boxes: from outside once, then over the LAN."""
+
+    by: Literal["controller", "boxes"] = "controller"  # who fetches from outside
+    peers: bool = True  # boxes get from each other what one of them has
+    offline: bool = False  # nothing is fetched from outside: what the controller's store lacks is an error
 
 
 class Expect(Data):
@@ -75,4 +85,5 @@ class Settings(Data):
     silence: list[Name] = []
     host: Host = Host()
     mirrors: Mirrors = Mirrors()
+    fetch: Fetch = Fetch()
     rollout: Rollout = Rollout()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,14 +10,12 @@ from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet import engines
 from gpufleet.catalogue import Entry
-from gpufleet.patches import read_series
+from gpufleet.parts import Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
-from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Sha256, Url, Variable
+from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Url, Variable
 from gpufleet.settings import Toolkit
 
-# Part of every runtime's digest: raise it when what is done to a runtime changes without any of its inputs changing.
-RECIPE = "1"
 # What an engine can do that the upstream one of its version cannot, or not on these cards; rules ask for it by name.
 Provided = Literal[
     "fp8-kv-sm75",  # FlashInfer attention on 7.5, the one way to an FP8 KV cache there
@@ -28,26 +25,7 @@ Provided = Literal[
     "thinking-budget",  # default_thinking_token_budget in reasoning-config
     "fp8-kv-sm70",  # fp8_e5m2 on 7.0
 ]
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
-
-
-class Uv(Data):
-    """The uv that installs a runtime, pinned by the hash of its linux x86_64 wheel."""
-
-    version: Version
-    sha256: Sha256
-
-
-class Wheel(Data):
-    """A wheel that is patched and repacked before it is installed."""
-
-    name: Name
-    version: Version
-    filename: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.whl$")]
-    sha256: Sha256
-    patches: Name | None = None  # a folder of files/patches
-    rename: Name | None = None  # the distribution's name in the runtime
-    drop_requires: list[Name] = []
+Python = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
 
 
 class Versions(Data):
@@ -69,14 +47,16 @@ class Stack(Entry):
     versions: Versions | None = None
     provides: list[Provided] = []
     device_ids: bool = False  # give --device-ids, indexes within CUDA_VISIBLE_DEVICES
-    python: Annotated[list[Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]], Field(min_length=1)]
+    python: Annotated[list[Python], Field(min_length=1)]  # with a lock for each
     arch: Annotated[list[Arch], Field(min_length=1)]
     cuda_toolkit: Toolkit | None = None
     apt: list[Package] = []
     uv: Uv | None = None  # with `lock`
     torch_index: Url | None = None  # where torch's own builds are, beside the default index; mirrors.torch wins
-    lock: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.txt$")] | None = None
+    lock: Name | None = None  # files/locks/<lock>-py311.txt, one for each of `python`
     wheels: list[Wheel] = []
+    sources: list[Source] = []
+    compile: list[Compile] = []
     verify: list[OneLine] = []
     env: Env = {}  # a value may hold {cores}: the box's physical cores
     args: Args = {}
@@ -108,17 +88,15 @@ class Stack(Entry):
         """The `files` folder this stack's lock and patches are in."""
         return self.path.parent.parent
 
-    @property
-    def lock_text(self) -> str:
-        return (self.files / "locks" / self.lock).read_text(encoding="utf-8") if self.lock else ""
+    def lock_path(self, python: str) -> Path:
+        """The lock for a Python minor version, `3.11`."""
+        return self.files / "locks" / f"{self.lock}-py{python.replace('.', '')}.txt"
 
-    @cached_property
-    def runtime(self) -> str:
-        """The name of the runtime it makes, `<stack>-<digest>`: of everything that goes into it."""
-        digest = hashlib.sha256(RECIPE.encode())
-        digest.update(self.model_dump_json(include={"python", "uv", "wheels", "verify"}).encode())
-        digest.update(self.lock_text.encode())
-        for wheel in self.wheels:
-            if wheel.patches:
-                digest.update(read_series(self.files / "patches" / wheel.patches).digest.encode())
-        return f"{self.name}-{digest.hexdigest()[:12]}"
+    def lock_text(self, python: str) -> str:
+        return self.lock_path(python).read_text(encoding="utf-8") if self.lock else ""
+
+    def python_for(self, found: str | None) -> str:
+        """The Python minor it is installed with where `python3` is `found`, `3.11.2`; of another one the rules say
+        that it does not do."""
+        short = ".".join((found or "").split(".")[:2])
+        return short if short in self.python else self.python[0]

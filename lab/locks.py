@@ -61,17 +61,14 @@ def stack_pins(stack: dict[str, Any]) -> Iterator[Pin]:
 
 
 def wanted(files: Path) -> list[Pin]:
-    """All pins of the stacks that can be installed on a box of the lab, and of locks no stack names."""
+    """All pins of the stacks that can be installed on a box of the lab."""
     stacks = [yaml.safe_load(path.read_text()) for path in sorted((files / "stacks").glob("*.yaml"))]
     # a GPU stack would be gigabytes that no box of the lab can run
     usable = [stack for stack in stacks if PYTHON in stack.get("python", []) and "cpu" in stack.get("arch", [])]
-    foreign = {Path(stack["lock"]).name for stack in stacks if stack.get("lock")} - {
-        Path(stack["lock"]).name for stack in usable if stack.get("lock")
-    }
     pins = [pin for stack in usable for pin in stack_pins(stack)]
-    for lock in sorted((files / "locks").glob("*.txt")):
-        if lock.name not in foreign:
-            pins += parse_lock(lock.read_text(), lock.name)
+    for name in sorted({stack["lock"] for stack in usable if stack.get("lock")}):
+        lock = files / "locks" / f"{name}-py{PYTHON.replace('.', '')}.txt"
+        pins += parse_lock(lock.read_text(), lock.name)
     return unique(pins)
 
 

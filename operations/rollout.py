@@ -8,7 +8,7 @@ from typing import Any
 from pyinfra.api.operation import operation
 
 from gpufleet.changes import InstanceChange
-from gpufleet.render import model_path, runtime_path
+from gpufleet.render import model_path
 from operations.deployment import Commands, Deployment, for_each
 from operations.session import session
 
@@ -53,7 +53,7 @@ def spec(change: InstanceChange) -> dict[str, Any]:
     return {
         "instance": instance.name,
         "digest": change.release.digest,
-        "runtime": runtime_path(instance),
+        "runtime": instance.runtime.path,
         "model": model_path(instance),
         "port": instance.port,
         "gate": {

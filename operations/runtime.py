@@ -14,6 +14,7 @@ from pyinfra.api.operation import operation
 from gpufleet import wheel
 from gpufleet.errors import BoxError
 from gpufleet.patches import PatchError
+from gpufleet.runtime import Runtime
 from gpufleet.stacks import Stack
 from gpufleet.wheel import Repacked, WheelError
 from operations.deployment import Commands, Deployment, build_lock
@@ -37,24 +38,25 @@ def installed(box: Deployment) -> Commands:
     yield from box.each(box.changes.runtimes, "all runtimes are complete", partial(install, box))
 
 
-def install(box: Deployment, stack: Stack) -> None:
+def install(box: Deployment, runtime: Runtime) -> None:
     """Install one runtime; wheels go over only when the box asks for them. Raises BoxError."""
+    stack = runtime.stack
     if not stack.installable:
         raise BoxError(box.host.name, f"{stack.name} has no lock, so nothing can be installed", "set another `stack`")
     with build_lock:
         wheels = {made.path.name: made for made in _wheels(box, stack)}
     mirrors = box.plan.settings.mirrors
     spec: dict[str, Any] = {
-        "name": stack.runtime,
-        "python": "python" + ".".join(box.plan.facts["python"]["version"].split(".")[:2]),
+        "name": runtime.name,
+        "python": f"python{runtime.python}",
         "uv": stack.uv.model_dump() if stack.uv else None,
-        "lock": stack.lock_text,
+        "lock": stack.lock_text(runtime.python),
         "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
         "index": {"pypi": mirrors.pypi, "torch": mirrors.torch or stack.torch_index},
-        "instances": [item.name for item in box.plan.instances if item.stack.name == stack.name],
+        "instances": [item.name for item in box.plan.instances if item.runtime.name == runtime.name],
         "verify": stack.verify,
         "env": stack.env,
-        "facts": {"stack": stack.name, "runtime": stack.runtime, "wheels": {n: m.sha256 for n, m in wheels.items()}},
+        "facts": {"stack": stack.name, "runtime": runtime.name, "wheels": {n: m.sha256 for n, m in wheels.items()}},
     }
     for missing in box.call("runtime", spec).get("missing", []):
         made = wheels[missing["name"]]
@@ -62,7 +64,7 @@ def install(box: Deployment, stack: Stack) -> None:
         box.host.log(f"sending {made.path.name} ({size >> 20} MiB)")
         box.call("receive", {"name": made.path.name, "sha256": made.sha256, "size": size}, payload=_blocks(made.path))
     if box.call("runtime", spec).get("missing"):
-        raise BoxError(box.host.name, f"{stack.runtime}: wheels that were sent are not there", "deploy again")
+        raise BoxError(box.host.name, f"{runtime.name}: wheels that were sent are not there", "deploy again")
 
 
 def _wheels(box: Deployment, stack: Stack) -> list[Repacked]:

@@ -66,7 +66,7 @@ def disk_space(plan: BoxPlan) -> Said:
     if have is None:
         return
     runtimes, models = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
-    need = sum(stack.disk_mib for stack in plan.stacks if not runtimes.get(stack.runtime, {}).get("complete"))
+    need = sum(item.stack.disk_mib for item in plan.runtimes if not runtimes.get(item.name, {}).get("complete"))
     need += sum(
         model.size_mib for model in plan.models if not models.get(f"{model.name}/{model.revision}", {}).get("complete")
     )

@@ -112,7 +112,6 @@ def gpu_facts(capability: tuple[int, int] = (7, 5), count: int = 2, link: str = 
 
 def stack(name: str = "engine-cpu", **more: Any) -> Stack:
     """A stack without wheels of its own; its lock is a real one of the product."""
-    lock = sorted((paths.product_files() / "locks").glob("*.txt"))[0].name
     data = {
         "schema": 1,
         "name": name,
@@ -122,7 +121,7 @@ def stack(name: str = "engine-cpu", **more: Any) -> Stack:
         "arch": ["cpu"],
         "apt": ["g++", "libnuma1"],
         "uv": {"version": "0.9.0", "sha256": SHA},
-        "lock": lock,
+        "lock": "vllm-0.27.1-cpu",
         "env": {"VLLM_NO_USAGE_STATS": "1"},
         "args": {"dtype": "half", "enforce-eager": True},
         **more,

@@ -20,7 +20,7 @@ def deployed() -> dict[str, Any]:
     digest = release(first.instances[0]).digest
     facts["packages"] = dict.fromkeys(first.packages, "1")
     facts["toolkits"] = {"13.0": "/usr/local/cuda-13.0"}
-    facts["runtimes"] = {first.stacks[0].runtime: {"complete": True}}
+    facts["runtimes"] = {first.runtimes[0].name: {"complete": True}}
     facts["models"] = {"tiny/r1": {"complete": True}}
     facts["instances"] = {
         "tiny": {

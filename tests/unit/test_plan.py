@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gpufleet.errors import ConfigError
 from gpufleet.layers import Layer
+from gpufleet.runtime import Runtime
 from gpufleet.toolkit import distro
 from gpufleet.traits import traits_of
 from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
@@ -113,10 +116,18 @@ def test_nvidias_names_of_distributions() -> None:
 
 
 def test_the_runtime_is_named_by_what_goes_into_it() -> None:
-    assert stack().runtime == stack().runtime
-    assert stack().runtime != stack(uv={"version": "0.9.1", "sha256": "0" * 64}).runtime
-    assert stack().runtime != stack(verify=["import torch"]).runtime
-    assert stack().runtime == stack(title="another title").runtime
+    def name(python: str = "3.11", toolkit: str | None = None, archs: tuple[str, ...] = (), **page: Any) -> str:
+        return Runtime(stack(**page), python, toolkit, archs).name
+
+    def planned(python: str) -> str:
+        return Runtime(stack(lock=None, uv=None), python).name
+
+    assert name() == name()
+    assert name() != name(uv={"version": "0.9.1", "sha256": "0" * 64})
+    assert name() != name(verify=["import torch"])
+    assert name() == name(title="another title")
+    assert planned("3.11") != planned("3.12")
+    assert len({name(), name(toolkit="13-0"), name(toolkit="13-0", archs=("sm75",))}) == 3
 
 
 def test_a_model_is_fetched_once_for_two_instances() -> None:

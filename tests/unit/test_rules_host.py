@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet.plan import BoxPlan
+from gpufleet.runtime import Runtime
 from tests.unit.findings import Case, assert_fires, cards, engine, identify, said, served
 from tests.unit.fleets import cpu_facts, plan, stack
 
@@ -53,7 +54,7 @@ def test_it_is_found(case: Case) -> None:
     [
         ("GF602", plan(cpu_facts())),
         ("GF602", plan(cpu_facts(errors=NO_PACKAGES), {"host": {"install_packages": False}})),
-        ("GF603", plan(cpu_facts(disks=SMALL, runtimes={BIG.runtime: {"complete": True}}), stacks=[BIG])),
+        ("GF603", plan(cpu_facts(disks=SMALL, runtimes={Runtime(BIG, "3.11").name: {"complete": True}}), stacks=[BIG])),
         ("GF604", plan(cpu_facts(ports=OURS))),
         ("GF606", gpu(unattended_upgrades=SAFE)),
         ("GF606", gpu(unattended_upgrades=UPGRADES, holds=["nvidia-driver-580"])),

@@ -1,0 +1,87 @@
+"""What a runtime is made of besides its lock: wheels and sources that are patched, extensions compiled ahead."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, model_validator
+
+from gpufleet.schema import Data, Name, RelativePath, Sha256, Url
+
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+Filename = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.whl$")]
+Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
+
+
+class Uv(Data):
+    """The uv that installs a runtime, pinned by the hash of its linux x86_64 wheel."""
+
+    version: Version
+    sha256: Sha256
+
+
+class GitFile(Data):
+    """A file of a git repository, and what it must hold."""
+
+    path: RelativePath
+    sha256: Sha256
+
+
+class GitPatches(Data):
+    """Patches of somebody else: files of a git repository at one commit, applied in this order."""
+
+    git: Url  # mirrors.git may take the place of its host
+    commit: Commit
+    files: Annotated[list[GitFile], Field(min_length=1)]
+
+
+class Patched(Data):
+    """Something that may be patched: by a folder of files/patches, or by files of a git repository."""
+
+    patches: Name | None = None
+    patches_from: GitPatches | None = None
+
+    @model_validator(mode="after")
+    def _one_series(self) -> Patched:
+        if self.patches and self.patches_from:
+            raise ValueError("has both `patches` and `patches_from`; keep one")
+        return self
+
+
+class Wheel(Patched):
+    """A wheel that is repacked, patched where it says so, before it is installed."""
+
+    name: Name
+    version: Version
+    filename: Filename
+    sha256: Sha256
+    url: Url | None = None  # where it is when no package index has it
+    rename: Name | None = None  # the distribution's name in the runtime
+    drop_requires: list[Name] = []
+
+
+class Source(Patched):
+    """Pure Python packages of a git repository at one commit, made into a wheel without running any of its code.
+
+    The wheel asks for nothing: what it needs is in the stack's lock.
+    """
+
+    name: Name
+    version: Version
+    git: Url
+    commit: Commit
+    sha256: Sha256  # of its packages' files, see gpufleet.wheelhouse.source
+    packages: Annotated[list[RelativePath], Field(min_length=1)]  # folders of the repository
+
+
+class Compile(Data):
+    """An extension that would otherwise be compiled at the first request.
+
+    The script (files/compile) runs in the new runtime for each architecture of the box, with the stack's toolkit in
+    CUDA_HOME and that architecture in TORCH_CUDA_ARCH_LIST, and needs no GPU.
+    """
+
+    name: Name
+    script: Script
+    into: RelativePath  # the folder below site-packages that it fills; like boxes get it as files
