@@ -47,8 +47,8 @@ class Server:
                 if owner.stalls:
                     owner.stalls -= 1
                     body = body[: len(body) // 2]
+                owner.sent += len(body)  # before they are sent: the client may ask the moment it has them
                 self.wfile.write(body)
-                owner.sent += len(body)
                 self.close_connection = True
 
             def log_message(self, *_: object) -> None:
