@@ -96,16 +96,56 @@ def read_series(folder: Path) -> Series:
     return Series(tuple(Patch(name, (folder / name).read_bytes().decode("utf-8", "surrogateescape")) for name in names))
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What became of one hunk; without `hunk` of a whole file or patch."""
+
+    patch: str
+    target: str | None = None
+    hunk: int | None = None
+    moved: int = 0  # lines from where it was made
+    error: PatchError | None = None
+
+
 def apply(series: Series, read: Callable[[str], bytes | None]) -> Applied:
     """Apply a series to the tree whose files `read` gives (None: no such file); on a PatchError nothing is applied."""
-    touched: dict[str, bytes | None] = {}
     moved: list[str] = []
+
+    def note(seen: Seen) -> None:
+        if seen.error:
+            raise seen.error
+        if seen.moved:
+            place = f"{seen.patch}: {seen.target}, hunk {seen.hunk}"
+            moved.append(f"{place}: applied {seen.moved:+d} lines from where it was made")
+
+    return Applied(_apply(series, read, note), moved)
+
+
+def check(series: Series, read: Callable[[str], bytes | None]) -> list[Seen]:
+    """What would become of each hunk of a series; what fails is left out, and the rest goes on."""
+    found: list[Seen] = []
+    _apply(series, read, found.append)
+    return found
+
+
+def _apply(
+    series: Series, read: Callable[[str], bytes | None], note: Callable[[Seen], None]
+) -> dict[str, bytes | None]:
+    touched: dict[str, bytes | None] = {}
     for patch in series.patches:
-        for change in _parse(patch):
-            target = _target(patch, change)
-            before = touched[target] if target in touched else read(target)
-            touched[target] = _change(patch, change, target, before, moved)
-    return Applied(touched, moved)
+        try:
+            changes = list(_parse(patch))
+        except PatchError as error:
+            note(Seen(patch.name, error.target, error.hunk, error=error))
+            continue
+        for change in changes:
+            try:
+                target = _target(patch, change)
+                before = touched[target] if target in touched else read(target)
+                touched[target] = _change(patch, change, target, before, note)
+            except PatchError as error:
+                note(Seen(patch.name, error.target, error=error))
+    return touched
 
 
 def _parse(patch: Patch) -> PatchSet:
@@ -153,8 +193,10 @@ def _target(patch: Patch, change: PatchedFile) -> str:
     return name
 
 
-def _change(patch: Patch, change: PatchedFile, target: str, before: bytes | None, moved: list[str]) -> bytes | None:
-    """One file with all its hunks applied."""
+def _change(
+    patch: Patch, change: PatchedFile, target: str, before: bytes | None, note: Callable[[Seen], None]
+) -> bytes | None:
+    """One file with all its hunks applied that can be; `note` hears of each, and may raise."""
     created, removed = change.source_file == DEV_NULL, change.target_file == DEV_NULL
     if created and before is not None:
         raise PatchError(patch.name, "the file to create is there already", target=target)
@@ -163,21 +205,24 @@ def _change(patch: Patch, change: PatchedFile, target: str, before: bytes | None
     old = _lines((before or b"").decode("utf-8", "surrogateescape"))
     new: list[str] = []
     done = shift = 0
+    failed = False
     for number, hunk in enumerate(change, 1):
         wanted, replacement = _sides(hunk)
-        at = _place(patch, hunk, number, target, old, wanted, done, shift)
-        if not "".join(replacement or "\n").endswith("\n") and at + len(wanted) != len(old):
-            reason = f"ends the file without a newline, but the file goes on after line {at + len(wanted)}"
-            raise PatchError(patch.name, reason, target=target, hunk=number)
-        stated = max(hunk.source_start - 1, 0)
-        if at != stated:
-            moved.append(
-                f"{patch.name}: {target}, hunk {number}: applied {at - stated:+d} lines from where it was made"
-            )
+        try:
+            at = _place(patch, hunk, number, target, old, wanted, done, shift)
+            if not "".join(replacement or "\n").endswith("\n") and at + len(wanted) != len(old):
+                reason = f"ends the file without a newline, but the file goes on after line {at + len(wanted)}"
+                raise PatchError(patch.name, reason, target=target, hunk=number)
+        except PatchError as error:
+            note(Seen(patch.name, target, number, error=error))
+            failed = True
+            continue
+        shift = at - max(hunk.source_start - 1, 0)
+        note(Seen(patch.name, target, number, moved=shift))
         new += old[done:at] + replacement
-        done, shift = at + len(wanted), at - stated
+        done = at + len(wanted)
     new += old[done:]
-    if removed:
+    if removed and not failed:
         if new:
             raise PatchError(
                 patch.name, f"the file to remove has {len(new)} lines the patch does not know", target=target
@@ -210,13 +255,20 @@ def _place(
             hunk=number,
             line=header,
         )
-    for offset, line in enumerate(wanted):
-        found = old[expected + offset] if 0 <= expected + offset < len(old) else None
-        if found != line or expected < first:
-            there = "the end of the file" if found is None else repr(found)
-            reason = f"does not match: at line {expected + offset + 1} it needs {line!r}, the file has {there}"
-            raise PatchError(patch.name, reason, target=target, hunk=number, line=header)
-    raise AssertionError("a hunk that matches where it says was not placed there")
+    raise PatchError(patch.name, _difference(old, wanted, first, expected), target=target, hunk=number, line=header)
+
+
+def _difference(old: list[str], wanted: list[str], first: int, expected: int) -> str:
+    """Why lines do not match: the first that differs where most of them do, of equals nearest to where they should."""
+
+    def fits(at: int) -> int:
+        return sum(line == old[at + offset] for offset, line in enumerate(wanted) if 0 <= at + offset < len(old))
+
+    places = [expected, *range(first, len(old))] if expected >= first else list(range(first, len(old) + 1))
+    best = max(places, key=lambda at: (fits(at), -abs(at - expected)))
+    at, line = next((at, line) for at, line in enumerate(wanted, best) if not at < len(old) or old[at] != line)
+    there = repr(old[at]) if at < len(old) else "the end of the file"
+    return f"does not match: at line {at + 1} it needs {line!r}, the file has {there}"
 
 
 def _sides(hunk: Hunk) -> tuple[list[str], list[str]]:
