@@ -48,16 +48,25 @@ class Checked:
             yield f"  cannot be checked: {self.problem}"
         for patch, group in groupby(self.seen, key=lambda item: item.patch):
             items = list(group)
-            failed, moved = [item for item in items if item.error], [item for item in items if item.moved]
-            word = f"FAILS, {len(failed)} of {len(items)}" if failed else "moved" if moved else f"applies, {len(items)}"
-            yield f"  {patch}: {word}{'' if moved and not failed else ' hunks' if len(items) > 1 else ' hunk'}"
+            yield f"  {patch}: {_word(items)}"
             for item in items:
-                place = f"{item.target or ''}{f', hunk {item.hunk}' if item.hunk else ''}"
+                place = ", ".join(
+                    [*([item.target] if item.target else []), *([f"hunk {item.hunk}"] if item.hunk else [])]
+                )
                 if item.error:
                     line = f" (line {item.error.line} of the patch)" if item.error.line else ""
-                    yield f"    {place}{line}: {item.error.reason}"
+                    yield f"    {place or 'the patch'}{line}: {item.error.reason}"
                 elif item.moved:
                     yield f"    {place}: {item.moved:+d} lines from where it was made"
+
+
+def _word(items: Sequence[Seen]) -> str:
+    """What became of a patch."""
+    hunks = "1 hunk" if len(items) == 1 else f"{len(items)} hunks"
+    failed = [item for item in items if item.error]
+    if not failed:
+        return "moved" if any(item.moved for item in items) else f"applies, {hunks}"
+    return f"FAILS, {len(failed)} of {hunks}" if all(item.hunk for item in items) else "FAILS"
 
 
 @dataclass(frozen=True)

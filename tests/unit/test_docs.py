@@ -120,11 +120,14 @@ def test_every_setting_has_its_row_and_no_other(kind: type[Data], prefix: str) -
     assert rows == {prefix + name for name in kind.model_fields}
 
 
-@pytest.mark.parametrize("name", ["plan", "discover"])
+@pytest.mark.parametrize("name", ["plan", "discover", "patches check"])
 def test_options_of_a_command_exist_and_are_documented(name: str) -> None:
     from gpufleet.cli import main
 
-    command = main.commands[name]
+    command: click.Command = main
+    for word in name.split():
+        assert isinstance(command, click.Group)
+        command = command.commands[word]
     known = {word for item in command.params if isinstance(item, click.Option) for word in item.opts}
     lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
     calls = [line.split("`")[0] for line in re.findall(rf"gpufleet {name} (.+)", "\n".join(lines))]

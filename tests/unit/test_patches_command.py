@@ -1,0 +1,220 @@
+"""`gpufleet patches check` says of each hunk whether it applies, to the pinned files and to another version."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from gpufleet import paths
+from gpufleet.cli import main
+from gpufleet.wheelhouse.source import content_digest
+from tests.unit.repositories import commit
+
+LINES = [f"line {number}\n" for number in range(1, 31)]
+PATCH = """--- a/tiny/a.py
++++ b/tiny/a.py
+@@ -4,3 +4,3 @@
+ line 4
+-line 5
++five
+ line 6
+@@ -20,3 +20,3 @@
+ line 20
+-line 21
++twenty-one
+ line 22
+"""
+SECOND = "--- a/tiny/b.py\n+++ b/tiny/b.py\n@@ -1 +1 @@\n-b = 1\n+b = 2\n"
+
+
+def wheel(folder: Path, version: str, lines: list[str]) -> Path:
+    """A wheel of `tiny` whose a.py has these lines."""
+    path = folder / f"tiny-{version}-cp38-abi3-manylinux_2_28_x86_64.whl"
+    info = f"tiny-{version}.dist-info"
+    folder.mkdir(exist_ok=True)
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("tiny/a.py", "".join(lines))
+        packed.writestr("tiny/b.py", "b = 1\n")
+        packed.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: tiny\nVersion: {version}\n")
+        packed.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nTag: cp38-abi3-manylinux_2_28_x86_64\n")
+        packed.writestr(f"{info}/RECORD", "")
+    return path
+
+
+class Owner:
+    """A folder with one stack of a patched wheel and a patched source, an index, and a git mirror."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.index = root, root / "index"
+        self.published = wheel(self.index, "1.2", LINES)
+        self.series({"0001-a.patch": PATCH, "0002-b.patch": SECOND})
+        files = {"quick/__init__.py": b"b = 1\n"}
+        at = commit(root / "mirror" / "x" / "quick", files)
+        self.source = {
+            "name": "quick",
+            "version": "1",
+            "git": "https://example.org/x/quick",
+            "commit": at,
+            "sha256": content_digest(files),
+            "packages": ["quick"],
+            "patches": "quick",
+        }
+        self.series({"0001-b.patch": SECOND.replace("tiny/b", "quick/__init__")}, "quick")
+        self.wheel: dict[str, Any] = {
+            "name": "tiny",
+            "version": "1.2",
+            "filename": self.published.name,
+            "sha256": hashlib.sha256(self.published.read_bytes()).hexdigest(),
+            "patches": "tiny",
+        }
+        self.page()
+
+    def series(self, patches: dict[str, str], name: str = "tiny") -> None:
+        folder = self.root / "files" / "patches" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.iterdir():
+            old.unlink()
+        for patch, text in patches.items():
+            (folder / patch).write_text(text)
+        (folder / "series").write_text("".join(f"{patch}\n" for patch in patches))
+
+    def page(self, **more: Any) -> None:
+        said = {"schema": 1, "name": "tiny-sm75", "title": "tiny", "engine": "vllm", "python": ["3.12"]}
+        said |= {"arch": ["sm75"], "wheels": [self.wheel], "sources": [self.source], **more}
+        (self.root / "files" / "stacks").mkdir(parents=True, exist_ok=True)
+        (self.root / "files" / "stacks" / "tiny-sm75.yaml").write_text(yaml.safe_dump(said))
+
+    def check(self, *arguments: str) -> Result:
+        mirror = f"mirrors.git=file://{self.root}/mirror/{{path}}"
+        return CliRunner().invoke(main, ["patches", "check", *arguments, "--set", mirror])
+
+
+@pytest.fixture
+def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Owner:
+    found = Owner(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(paths, "product_files", lambda: tmp_path / "files")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(found.index))
+    return found
+
+
+def test_all_series_apply(owner: Owner) -> None:
+    done = owner.check()
+    assert done.output.splitlines() == [
+        f"tiny-sm75: patches tiny on {owner.published.name}",
+        "  0001-a.patch: applies, 2 hunks",
+        "  0002-b.patch: applies, 1 hunk",
+        f"tiny-sm75: patches quick on quick at {owner.source['commit'][:7]}",
+        "  0001-b.patch: applies, 1 hunk",
+        "all 2 series apply",
+    ]
+    assert done.exit_code == 0
+    owner.published.unlink()
+    assert owner.check("tiny-sm75").exit_code == 0, "what was fetched is kept"
+
+
+def test_another_version_hunk_by_hunk(owner: Owner) -> None:
+    """One hunk moved, one fails with the line it needs and the line there is; what follows is still looked at."""
+    changed = ["new\n", *LINES[:20], "line 21, changed\n", *LINES[21:]]
+    newer = wheel(owner.root / "newer", "1.3", changed)
+    expected = [
+        f"tiny-sm75: patches tiny on {newer.name}",
+        "  0001-a.patch: FAILS, 1 of 2 hunks",
+        "    tiny/a.py, hunk 1: +1 lines from where it was made",
+        "    tiny/a.py, hunk 2 (line 8 of the patch): does not match: at line 22 it needs 'line 21\\n', "
+        "the file has 'line 21, changed\\n'",
+        "  0002-b.patch: applies, 1 hunk",
+        "1 of 1 series fail",
+    ]
+    done = owner.check("--against", str(newer))
+    assert (done.exit_code, done.output.splitlines()) == (1, expected)
+    by_version = owner.check("tiny-sm75", "--against", "1.3", "--find-links", str(newer.parent))
+    assert (by_version.exit_code, by_version.output.splitlines()) == (1, expected)
+    newer.unlink()
+    assert owner.check("tiny-sm75", "--against", "1.3").output == by_version.output, "it is kept"
+
+
+def test_hunks_that_only_moved_do(owner: Owner) -> None:
+    newer = wheel(owner.root / "newer", "1.3", ["new\n", *LINES])
+    done = owner.check("tiny-sm75", "--against", str(newer))
+    assert done.exit_code == 0
+    assert "  0001-a.patch: moved\n    tiny/a.py, hunk 1: +1 lines" in done.output
+    assert done.output.endswith("all 1 series apply\n")
+
+
+def test_a_later_patch_sees_the_earlier_ones(owner: Owner) -> None:
+    owner.series(
+        {"0001-b.patch": SECOND, "0002-b.patch": SECOND.replace("-b = 1", "-b = 2").replace("+b = 2", "+b = 3")}
+    )
+    assert "  0002-b.patch: applies, 1 hunk" in owner.check("tiny-sm75").output
+
+
+def test_a_file_that_is_gone_and_a_patch_that_is_none(owner: Owner) -> None:
+    owner.series({"0001-c.patch": SECOND.replace("tiny/b", "tiny/c"), "0002-none.patch": "words\n"})
+    done = owner.check("tiny-sm75")
+    assert done.exit_code == 1
+    assert "  0001-c.patch: FAILS\n    tiny/c.py: no such file in the tree\n" in done.output
+    assert "  0002-none.patch: FAILS\n    the patch: holds no change\n" in done.output
+
+
+def test_what_cannot_be_had_fails_and_the_rest_goes_on(owner: Owner) -> None:
+    owner.wheel["sha256"] = "0" * 64
+    owner.page()
+    done = owner.check("tiny-sm75")
+    assert done.exit_code == 1
+    assert "cannot be checked: tiny 1.2: pip could not download the wheel" in done.output
+    assert done.output.endswith("  0001-b.patch: applies, 1 hunk\n1 of 2 series fail\n")
+    beside = owner.check("tiny-sm75", "--find-links", str(owner.index))
+    assert f"{owner.published} has another sha256 than the stack says" in beside.output
+    missing = owner.check("tiny-sm75", "--against", "7.7")
+    assert missing.exit_code == 1 and "tiny 7.7: pip could not download a wheel" in missing.output
+
+
+def test_a_source_whose_sum_is_not_known_yet_is_told(owner: Owner) -> None:
+    right = owner.source["sha256"]
+    owner.source["sha256"] = "0" * 64
+    owner.page()
+    done = owner.check("tiny-sm75")
+    assert done.exit_code == 1 and f"write {right} into the page" in done.output
+
+
+def test_a_bare_version_is_of_the_engine(owner: Owner) -> None:
+    other = {**owner.wheel, "name": "other", "filename": "other-1.2-py3-none-any.whl"}
+    owner.wheel["rename"] = "vllm"
+    owner.page(wheels=[other, owner.wheel])
+    newer = wheel(owner.root / "newer", "1.3", LINES)
+    done = owner.check("tiny-sm75", "--against", "1.3", "--find-links", str(newer.parent))
+    assert done.output.splitlines()[0] == f"tiny-sm75: patches tiny on {newer.name}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tiny-sm57"], "unknown stack 'tiny-sm57'; did you mean 'tiny-sm75'?"),
+        (["--against", "1.3"], "say of which STACK"),
+        (["--against", "gone.whl"], "there is no such file"),
+        (["--against", "index/foo-1-py3-none-any.whl"], "what is patched: tiny"),
+        (["--against", "index/odd.whl"], "keep the name"),
+        (["--set", "mirors.git=x"], "mirors"),
+    ],
+)
+def test_wrong_calls_end_with_2(owner: Owner, arguments: list[str], said: str) -> None:
+    for name in ("foo-1-py3-none-any.whl", "odd.whl"):
+        (owner.index / name).write_bytes(b"")
+    done = owner.check(*arguments)
+    assert done.exit_code == 2 and said in done.output
+
+
+def test_a_stack_without_patches_has_none(owner: Owner) -> None:
+    owner.page(wheels=[], sources=[])
+    assert owner.check("tiny-sm75").output == "no patches\n"
+    done = owner.check("tiny-sm75", "--against", "1.3")
+    assert done.exit_code == 2 and "tiny-sm75 has no patched wheel" in done.output
