@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,10 @@ from gpufleet.models import Model
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.render import Release, release
 from gpufleet.runtime import Runtime
+from gpufleet.toolkit import keeps_off
+
+# Ours of apt's files, see hostkit/blacklist.py.
+UPGRADES = "/etc/apt/apt.conf.d/51gpufleet"
 
 
 @dataclass(frozen=True)
@@ -24,20 +28,26 @@ class InstanceChange:
 
 @dataclass(frozen=True)
 class Changes:
-    """All that a deploy would do on a box."""
+    """All that a deploy would do on a box.
+
+    + packages: to be installed
+    + apt: what else apt has to be told, a line each
+    """
 
     packages: list[str] = field(default_factory=list)
+    apt: list[str] = field(default_factory=list)
     runtimes: list[Runtime] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.runtimes or self.models or self.instances or self.leaving)
+        return bool(self.packages or self.apt or self.runtimes or self.models or self.instances or self.leaving)
 
     def lines(self) -> list[str]:
         """One line for each thing that would be done."""
         lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
+        lines += self.apt
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
         lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
         lines += [
@@ -57,6 +67,7 @@ def changes(plan: BoxPlan) -> Changes:
     found = [_instance(plan, instance, renewed, moved) for instance in plan.instances]
     return Changes(
         packages=_packages(plan),
+        apt=_apt(plan),
         runtimes=renewed,
         models=moved,
         instances=[change for change in found if change.reasons],
@@ -84,6 +95,31 @@ def _packages(plan: BoxPlan) -> list[str]:
     if not plan.settings.host.install_packages:
         return []
     return [name for name in plan.packages if not plan.facts["packages"].get(name)]
+
+
+def _apt(plan: BoxPlan) -> list[str]:
+    """Holds and the list of unattended-upgrades: nothing where the box did not tell of them."""
+    found, host = plan.facts.get("apt"), plan.settings.host
+    if not found or not host.install_packages:
+        return []
+    lines = []
+    on_hold = {*found["held"], *(plan.facts.get("holds") or [])}
+    free = [name for name in found["installed"] if name not in on_hold]
+    if host.hold_packages and free:
+        lines.append(f"hold {_some(free)}")
+    elif not host.hold_packages and found["held"]:
+        lines.append(f"release the hold of {_some(found['held'])}")
+    wanted = keeps_off(plan)
+    if wanted and found["upgrades"] != "current":
+        lines.append(f"keep unattended-upgrades off driver and toolkit: {UPGRADES} is {found['upgrades']}")
+    elif wanted is False and found["upgrades"] != "missing":
+        lines.append(f"remove {UPGRADES}")
+    return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first of many names: a toolkit has some forty packages."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: list[Model]) -> InstanceChange:

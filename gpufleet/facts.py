@@ -154,6 +154,12 @@ class Upgrades(Fact):
     blacklist: list[str]
 
 
+class Apt(Fact):
+    installed: list[str]
+    held: list[str]
+    upgrades: Literal["current", "changed", "missing"]
+
+
 class Compilers(Fact):
     gcc: str | None
     gxx: str | None = Field(alias="g++")
@@ -233,6 +239,7 @@ class Facts(Fact):
     nvidia_installer: bool
     cuda_compat: list[str]
     unattended_upgrades: Upgrades
+    apt: Apt | None = None
     display_manager: str | None
     compilers: Compilers
     toolkits: dict[str, str]

@@ -40,6 +40,7 @@ class Host(Data):
 
     toolkit: Toolkit | None = None  # "13-0", "none"; default: what the GPU and the stack ask for
     install_packages: bool = True  # False: apt is the owner's; what is missing is then refused by name
+    hold_packages: bool = True  # hold the toolkit's, keep unattended-upgrades off it and the driver; False: undo that
 
 
 class Mirrors(Data):

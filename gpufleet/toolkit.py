@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +10,19 @@ from gpufleet.settings import Settings
 
 if TYPE_CHECKING:
     from gpufleet.instance import Instance
+    from gpufleet.plan import BoxPlan
     from gpufleet.stacks import Stack
 
 # CUDA 13 compiles nothing below compute capability 7.5 (`nvcc --list-gpu-arch` of 13.0 begins at compute_75);
 # 12.9 is the last that compiles 7.0.
 NEWEST, NEWEST_BELOW_75 = "13-0", "12-9"
+# Names of packages, as hostkit/apt_names.py has them: parts of a toolkit, and what brings a driver along.
+TOOLKIT = re.compile(
+    r"^(cuda-(?!drivers|compat)|gds-tools|nsight-|nvidia-(cuda-|profiler|visual-profiler|nsight)"
+    r"|lib(accinj|cublas|cudart|cudla|cufft|cufile|cuinj|cuobj|cupti|curand|cusolver|cusparse)"
+    r"|lib(npp[\dcis-]|nvblas|nvfatbin|nvjitlink|nvjpeg|nvptxcompiler|nvrtc|nvtoolsext|nvvm))"
+)
+METAPACKAGE = re.compile(r"^cuda(-\d+-\d+)?$|^cuda-(runtime|demo-suite)(-|$)")
 
 
 def toolkit_for(stack: Stack, settings: Settings, cards: Sequence[Mapping[str, Any]]) -> str | None:
@@ -36,6 +45,22 @@ def toolkit_for_box(facts: Mapping[str, Any], settings: Settings, instances: Seq
         return sorted({item.cuda_toolkit for item in instances if item.cuda_toolkit})
     chosen = settings.host.toolkit or newest(facts.get("gpus") or [])
     return [] if chosen in (None, "none") else [chosen]
+
+
+def keeps_off(plan: BoxPlan) -> bool | None:
+    """Whether unattended-upgrades is kept off driver, kernel and toolkit: where GPUs serve or a toolkit is wanted.
+
+    False where the owner wants it undone, None where nothing is done about it.
+    """
+    if not plan.settings.host.install_packages:
+        return None
+    if not plan.settings.host.hold_packages:
+        return False
+    return True if plan.toolkits or any(instance.gpus for instance in plan.instances) else None
+
+
+def is_of_toolkit(package: str) -> bool:
+    return bool(TOOLKIT.match(package))
 
 
 def version(toolkit: str) -> str:

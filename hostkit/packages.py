@@ -22,7 +22,7 @@ def read(roots: Roots, names: list[str]) -> dict[str, Any]:
     versions: dict[str, Any] = dict.fromkeys(names)
     holds, nvidia = [], {}
     if names or os.path.exists(roots.path(STATUS)):
-        for name, held, version in _installed(roots, lambda name: name in versions or name.startswith(_NVIDIA)):
+        for name, held, version in installed(roots, lambda name: name in versions or name.startswith(_NVIDIA)):
             if name in versions:
                 versions[name] = version
             if held:
@@ -36,11 +36,11 @@ def nvidia_names(roots: Roots) -> list[str]:
     """Those installed; none on a box that has no dpkg."""
     if not os.path.exists(roots.path(STATUS)):
         return []
-    packages = _installed(roots, lambda name: name.startswith(_NVIDIA))
-    return sorted(name for name, _, _ in packages if name.startswith(_NVIDIA))
+    found = installed(roots, lambda name: name.startswith(_NVIDIA))
+    return sorted(name for name, _, _ in found if name.startswith(_NVIDIA))
 
 
-def _installed(roots: Roots, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bool, str]]:
+def installed(roots: Roots, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bool, str]]:
     """(name, whether it is held, version) of the packages for this architecture that are wanted or held."""
     for paragraph in roots.text(STATUS).split("\n\n"):
         name = paragraph[len("Package: ") :].split("\n", 1)[0]

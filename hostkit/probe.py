@@ -6,12 +6,14 @@ import time
 from typing import Any
 
 from hostkit import (
+    blacklist,
     boot,
     clock,
     compilers,
     disks,
     driver,
     hardware,
+    holds,
     iommu,
     kernel_log,
     listeners,
@@ -69,6 +71,7 @@ def _sources(root: Roots, spec: dict[str, Any], nvml_seconds: float) -> list[Sou
         Source("listeners", lambda _: listeners.read(root), SECONDS),
         Source("resolver", lambda tell: resolver.read(root, tell), RESOLVER_SECONDS),
         Source("packages", lambda _: packages.read(root, spec.get("packages", [])), SECONDS),
+        Source("apt", lambda _: {"apt": {**holds.read(root), "upgrades": blacklist.state(root)}}, SECONDS),
         Source("upgrades", lambda _: upgrades.read(root), SECONDS),
         Source("compilers", lambda tell: compilers.read(root, tell), SECONDS),
         Source("driver", lambda tell: driver.read(root, tell), SECONDS),
@@ -127,6 +130,7 @@ def _nothing() -> dict[str, Any]:
         "nvidia_installer": False,
         "cuda_compat": [],
         "unattended_upgrades": {"enabled": False, "blacklist": []},
+        "apt": None,
         "display_manager": None,
         "compilers": dict.fromkeys(compilers.NAMES),
         "toolkits": {},

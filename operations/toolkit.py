@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.operation import operation
 
-from gpufleet.toolkit import distro
+from gpufleet.toolkit import distro, is_of_toolkit, keeps_off
 from operations.deployment import Commands, Deployment
 
 
@@ -12,6 +12,7 @@ from operations.deployment import Commands, Deployment
 def packages(box: Deployment) -> Commands:
     """
     Install the apt packages that the box lacks; NVIDIA's repository, its key pinned, when the toolkit is among them.
+    What was installed of a toolkit is held, and unattended-upgrades kept off it and the driver.
 
     + box: the deployment of this box
 
@@ -22,16 +23,25 @@ def packages(box: Deployment) -> Commands:
         toolkit.packages(name="Toolkit and packages", box=box)
     """
     missing = box.changes.packages
-    if not missing:
+    if not missing and not box.changes.apt:
         box.host.noop("all packages are installed")
         return
+    host = box.plan.settings.host
+    spec = {
+        "packages": missing,
+        "repository": _repository(box) if any(is_of_toolkit(name) for name in missing) else None,
+        "hold": host.hold_packages,
+        "keep_off": keeps_off(box.plan),
+    }
+    yield from box.command(lambda: box.call("apt", spec))
+
+
+def _repository(box: Deployment) -> dict[str, str]:
+    """NVIDIA's repository for the box's distribution, or the owner's mirror of it."""
     mirrors, name = box.plan.settings.mirrors, distro(box.plan.facts["os"])
-    repository = {
+    return {
         "name": "gpufleet-cuda",
         "url": mirrors.cuda.replace("{distro}", name),
         "key_url": mirrors.cuda_key.replace("{distro}", name),
         "fingerprint": mirrors.cuda_key_fingerprint,
     }
-    wants_toolkit = any(package.startswith("cuda-toolkit-") for package in missing)
-    spec = {"packages": missing, "repository": repository if wants_toolkit else None}
-    yield from box.command(lambda: box.call("apt", spec))

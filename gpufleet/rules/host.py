@@ -10,6 +10,7 @@ from typing import Any
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import failed, on_gpus
+from gpufleet.toolkit import keeps_off
 
 SYSTEMS = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
 # What apt, uv's environment and the releases take beside the stack's own figure.
@@ -127,18 +128,21 @@ def probe_incomplete(plan: BoxPlan) -> Said:
     "unattended-upgrades",
     level="warning",
     source="field-problems 4",
-    remedy="`nvidia`, `libnvidia` and `linux-` in `Unattended-Upgrade::Package-Blacklist`.",
+    remedy="`host.hold_packages`; or `nvidia`, `libnvidia` and `linux-` in `Unattended-Upgrade::Package-Blacklist`.",
 )
 def unattended_upgrades(plan: BoxPlan) -> Said:
     """Upgrades at night may replace the driver under a running card: the next start of a service ends in
-    `Driver/library version mismatch`."""
+    `Driver/library version mismatch`. A deploy keeps them off it (`host.hold_packages`), so this is for boxes where it
+    may not, or where another file of apt's empties the list again."""
+    if keeps_off(plan) and (plan.facts.get("apt") or {}).get("upgrades") in ("missing", "changed"):
+        return  # this deploy writes it
     found = plan.facts.get("unattended_upgrades") or {}
     held = any("nvidia" in name for name in plan.facts.get("holds") or [])
     if found.get("enabled") and plan.facts.get("driver") and on_gpus(plan) and not held and not _kept_back(found):
         yield (
             "unattended-upgrades may replace the NVIDIA driver",
-            'write Unattended-Upgrade::Package-Blacklist { "nvidia"; "libnvidia"; "linux-"; }; into '
-            "/etc/apt/apt.conf.d/51gpufleet",
+            'host.hold_packages, or Unattended-Upgrade::Package-Blacklist { "nvidia"; "libnvidia"; "linux-"; }; in '
+            "/etc/apt/apt.conf.d/52local, with no #clear of it in a later file",
         )
 
 

@@ -21,7 +21,7 @@ from gpufleet.rules.look import (
     toolkits,
     torch,
 )
-from gpufleet.toolkit import version
+from gpufleet.toolkit import METAPACKAGE, is_of_toolkit, version
 from gpufleet.traits import arch
 
 # The newest GCC that nvcc takes (NVIDIA's installation guides of each version), weakest first.
@@ -30,8 +30,6 @@ NEWEST_GCC = {(12, 0): 12, (12, 4): 13, (12, 8): 14, (13, 0): 15}
 BLACKWELL = {(10, 0): (12, 8), (10, 1): (12, 8), (12, 0): (12, 8), (10, 3): (12, 9), (12, 1): (12, 9)}
 # The first driver branch of each major version (NVIDIA: CUDA compatibility).
 FIRST_DRIVER = {12: "525 or later", 13: "580 or later"}
-# nvcc and its like: packages that a toolkit must be free to choose.
-TOOLKIT_PACKAGES = ("cuda-", "libcu", "libnpp", "libnvjitlink", "libnvjpeg", "libnvfatbin", "libnvvm", "libnvptx")
 
 
 def _cuda(toolkit: str | None) -> tuple[int, ...]:
@@ -200,13 +198,13 @@ def _needs_flashinfer(plan: BoxPlan, instance: Instance) -> bool:
 )
 def toolkit_held(plan: BoxPlan) -> Said:
     """Packages of the toolkit are on hold, as by `apt-mark hold 'libnv*'`: apt cannot install the one that is asked
-    for."""
+    for. gpufleet's own holds do not count: it takes them off for an install of its own."""
     names = [f"cuda-toolkit-{toolkit}" for toolkit in plan.toolkits]
     names = [name for name in names if not (plan.facts.get("packages") or {}).get(name)]
     if not names:
         return
-    held = [item for item in plan.facts.get("holds") or [] if item.startswith(TOOLKIT_PACKAGES)]
-    held = [item for item in held if not item.startswith(("cuda-drivers", "cuda-compat"))]
+    ours = (plan.facts.get("apt") or {}).get("held") or []
+    held = [item for item in plan.facts.get("holds") or [] if is_of_toolkit(item) and item not in ours]
     if held:
         yield (
             f"{listed(names)} is to be installed, and {', '.join(held[:4])} are on hold",
@@ -297,4 +295,23 @@ def arch_list(plan: BoxPlan) -> Said:
             yield (
                 f"{instance.name}: TORCH_CUDA_ARCH_LIST is {';'.join(words)}, its cards are {right}",
                 "take TORCH_CUDA_ARCH_LIST out of serve_env",
+            )
+
+
+@rule(
+    "GF213",
+    "driver-metapackage",
+    level="error",
+    source="field-problems 3",
+    remedy="`cuda_toolkit` in the stack's page, or the package `cuda-toolkit-13-0`: a toolkit and nothing else.",
+)
+def driver_metapackage(plan: BoxPlan) -> Said:
+    """A stack asks for `cuda`, `cuda-13-0`, `cuda-runtime-…` or `cuda-drivers`: they replace the box's driver by the
+    newest."""
+    for stack in plan.stacks:
+        wrong = [name for name in stack.apt if METAPACKAGE.match(name) or name.startswith("cuda-drivers")]
+        if wrong:
+            yield (
+                f"{stack.name} asks for {listed(wrong)}, which bring an NVIDIA driver",
+                "name cuda-toolkit-VERSION in the stack's `apt`, or its `cuda_toolkit`",
             )
