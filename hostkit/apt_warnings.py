@@ -64,8 +64,12 @@ def problems(output: str, cuda: Optional[str]) -> List[Problem]:
         )
         if not forgiven:
             found.append(Problem(text, repository))
-    reasons = [item for item in found if not re.search(SUMMARY, item.text)]
-    return list(dict.fromkeys(reasons or found))
+    # Beside an error of one repository apt leaves out its warnings of others; they are in the progress only.
+    for url, text in re.findall(r"^Err:\d+ (\S+) .*\n {2}(.+)$", output, re.MULTILINE):
+        found.append(Problem(text.strip(), _repository(url)))
+    reasons = [item for item in found if not re.search(SUMMARY, item.text)] or found
+    first = {item.repository or item.text: item for item in reversed(reasons)}
+    return [item for item in reasons if first[item.repository or item.text] is item]
 
 
 def refuse(found: Sequence[Problem], cuda: Optional[str]) -> List[Problem]:

@@ -12,8 +12,8 @@ from hostkit.roots import Roots
 PATH = "/etc/apt/apt.conf.d/51gpufleet"  # after 50unattended-upgrades; lists of several files are joined
 # Regular expressions for the beginnings of names; `libcu` or `libnv` alone would keep libcurl and libnvme back.
 PATTERNS = [
-    "nvidia-",
-    "libnvidia-",
+    "nvidia-(?!container)",
+    "libnvidia-(?!container)",
     "libcuda1",
     "libcudadebugger",
     "libnvcuvid",

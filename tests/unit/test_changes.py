@@ -19,6 +19,7 @@ def deployed() -> dict[str, Any]:
     first = plan(facts)
     digest = release(first.instances[0]).digest
     facts["packages"] = dict.fromkeys(first.packages, "1")
+    facts["apt"] = {"installed": ["cuda-nvcc-13-0"], "held": ["cuda-nvcc-13-0"], "upgrades": "current"}
     facts["toolkits"] = {"13.0": "/usr/local/cuda-13.0"}
     facts["runtimes"] = {first.runtimes[0].name: {"complete": True}}
     facts["models"] = {"tiny/r1": {"complete": True}}
@@ -58,6 +59,9 @@ def test_nothing_to_do() -> None:
     [
         ("packages/g++", None, "apt install g++"),
         ("packages/cuda-toolkit-13-0", None, "apt install cuda-toolkit-13-0"),
+        ("apt/held", [], "hold cuda-nvcc-13-0"),
+        ("apt/upgrades", "missing", "off driver and toolkit: /etc/apt/apt.conf.d/51gpufleet is missing"),
+        ("apt/upgrades", "changed", "off driver and toolkit: /etc/apt/apt.conf.d/51gpufleet is changed"),
         ("models", {}, "put model tiny r1 in place"),
         ("models/tiny~r1/link", "/srv/tiny", "put model tiny r1 in place"),
         ("instances/old", {"current": "0" * 16, "releases": ["0" * 16]}, "retire old: it is in no serve entry"),
@@ -94,4 +98,39 @@ def test_an_edited_release_is_staged_again_and_a_lost_link_is_not() -> None:
 
 def test_the_owner_keeps_apt_to_himself() -> None:
     facts = deployed() | {"packages": {}, "toolkits": {}}
+    facts["apt"] = {"installed": ["cuda-nvcc-13-0"], "held": [], "upgrades": "missing"}
     assert not changes(plan(facts, {"host": {"install_packages": False}}))
+
+
+def test_an_owner_who_wants_no_holds_gets_them_back_and_only_ours() -> None:
+    host = {"host": {"hold_packages": False}}
+    assert changes(plan(deployed(), host)).lines() == [
+        "release the hold of cuda-nvcc-13-0",
+        "remove /etc/apt/apt.conf.d/51gpufleet",
+    ]
+    facts = deployed() | {"apt": {"installed": ["cuda-nvcc-13-0"], "held": [], "upgrades": "missing"}}
+    assert not changes(plan(facts | {"holds": ["cuda-nvcc-13-0"]}, host))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"apt": None},
+        {"apt": {"installed": ["cuda-nvcc-13-0"], "held": [], "upgrades": "current"}, "holds": ["cuda-nvcc-13-0"]},
+    ],
+)
+def test_what_is_not_known_and_what_an_owner_holds_is_left(facts: dict[str, Any]) -> None:
+    assert not changes(plan(deployed() | facts))
+
+
+def test_apts_list_is_for_boxes_with_a_toolkit_or_cards_in_use() -> None:
+    bare = {"installed": [], "held": [], "upgrades": "missing"}
+    idle = {"serve": [], "host": {"toolkit": "none"}}
+    assert not changes(plan(gpu_facts(apt=bare), idle))
+    assert len(changes(plan(gpu_facts(apt=bare), {**idle, "host": {"toolkit": "13-0"}})).apt) == 1
+
+
+def test_of_many_packages_some_are_named() -> None:
+    facts = deployed()
+    facts["apt"]["installed"] = [f"cuda-{index}" for index in range(9)]
+    assert changes(plan(facts)).lines() == ["hold cuda-0, cuda-1, cuda-2 and 6 more"]

@@ -27,6 +27,11 @@ def gpu(**facts: Any) -> BoxPlan:
     return served(cards(**facts), engine("sm75"))
 
 
+MISSING = {"installed": [], "held": [], "upgrades": "missing"}
+NO_HOLDS = served(
+    cards(unattended_upgrades=UPGRADES, apt=MISSING), engine("sm75"), None, {"host": {"hold_packages": False}}
+)
+
 CASES = [
     Case("GF601", "error", "20.04", plan(cpu_facts(os=UBUNTU_20))),
     Case("GF601", "error", "aarch64", plan(cpu_facts(os={**cpu_facts()["os"], "arch": "aarch64"}))),
@@ -37,6 +42,8 @@ CASES = [
     Case("GF604", "error", "both want port 8000", plan(cpu_facts(), {"serve": TWO_PORTS})),
     Case("GF605", "warning", "timed out", plan(cpu_facts(errors=[{"source": "cpu", "message": "timed out"}]))),
     Case("GF606", "warning", "Package-Blacklist", gpu(unattended_upgrades=UPGRADES)),
+    Case("GF606", "warning", "#clear", gpu(unattended_upgrades=UPGRADES, apt={**MISSING, "upgrades": "current"})),
+    Case("GF606", "warning", "hold_packages", NO_HOLDS),
     Case("GF606", "warning", "libnvidia", gpu(unattended_upgrades={"enabled": True, "blacklist": ["nvidia-", "("]})),
     Case("GF607", "warning", "performance", gpu(cpu={"cores": 8, "threads": 16, "governor": "powersave"})),
     Case("GF608", "warning", "/etc/hosts", plan(cpu_facts(hostname_resolves=False))),
@@ -60,6 +67,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF606", gpu(unattended_upgrades=UPGRADES, holds=["nvidia-driver-580"])),
         ("GF606", gpu(unattended_upgrades={"enabled": True, "blacklist": ["^(lib)?nvidia-.*"]})),
         ("GF606", gpu(unattended_upgrades={"enabled": False, "blacklist": []})),
+        ("GF606", gpu(unattended_upgrades=UPGRADES, apt=MISSING)),
         ("GF606", plan(cpu_facts(unattended_upgrades=UPGRADES))),
         ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": "performance"})),
         ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": None})),

@@ -31,6 +31,7 @@ def env(by: Stack, **variables: str) -> BoxPlan:
 NEW, NONE = {"host": {"toolkit": "13-0"}}, {"host": {"toolkit": "none"}}
 FLASHQLA = engine("sm75", versions={"torch": "2.13.0+cu130"}, provides=["flashqla"])
 AMPERE = torch("2.13.0+cu130", "sm86", flashinfer="0.6.16.post3")
+OUR_HOLD = {"installed": ["cuda-nvcc-12-9"], "held": ["cuda-nvcc-12-9"], "upgrades": "current"}
 INSTALLED = {"cuda-toolkit-13-0": "13.0"}
 OLD = {"version": "570.10", "cuda": "12.8", "module": "570.10"}
 DEBIAN_13 = {**cpu_facts()["os"], "version_id": "13", "glibc": "2.41"}
@@ -52,6 +53,7 @@ CASES = [
     Case("GF207", "error", "nvcc", toolkit("none", cards(), JIT)),
     Case("GF207", "error", "nvcc", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "fp8"}, NONE)),
     Case("GF208", "warning", "unhold libnvjitlink-12-8", served(cards(holds=["libnvjitlink-12-8", "vim"]), PLAIN)),
+    Case("GF213", "error", "cuda-13-0", served(cards(), engine("sm75", apt=["g++", "cuda-13-0", "cuda-nvcc-13-0"]))),
     Case("GF209", "error", '"gcc-14"', env(PLAIN, CC="g++-14")),
     Case("GF209", "error", "different", env(PLAIN, CC="gcc-14", CXX="g++-13")),
     Case("GF210", "warning", '"MAX_JOBS": "3"', served(cards(**SMALL), JIT)),
@@ -103,7 +105,9 @@ def test_it_is_found(case: Case) -> None:
         ("GF207", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "auto"}, NONE)),
         ("GF207", served(cards(2, (8, 6)), AMPERE, {"kv-cache-dtype": "fp8"}, NEW)),
         ("GF208", served(cards(holds=["libnvjitlink-12-8"], packages={"cuda-toolkit-12-8": "12.8"}), PLAIN)),
-        ("GF208", served(cards(holds=["nvidia-driver-580", "cuda-drivers-580"]), PLAIN)),
+        ("GF208", served(cards(holds=["nvidia-driver-580", "cuda-drivers-580", "libcurl4"]), PLAIN)),
+        ("GF208", served(cards(holds=["cuda-nvcc-12-9"], apt=OUR_HOLD), PLAIN)),
+        ("GF213", served(cards(), engine("sm75", apt=["g++", "cuda-toolkit-12-8", "cuda-nvcc-12-8"]))),
         ("GF209", env(PLAIN, CC="gcc-14", CXX="g++-14", CUDAHOSTCXX="g++-14")),
         ("GF209", env(PLAIN, CC="gcc", CXX="g++")),
         ("GF211", env(PLAIN, CUDA_HOME="/usr/local/cuda-12.8/")),
