@@ -33,12 +33,14 @@ HARMLESS = [
     # two repositories with different packages of one number: where it is a toolkit's, it is refused by its origin
     r"Sources disagree on hashes",
 ]
-# Said as a warning only of a source that its owner marked `trusted` or `allow-insecure`; never accepted of NVIDIA's.
-OWNERS_CHOICE = r"^The repository '.*' (?:is not signed|does not have a Release file)\.$"
+# Said as a warning, with no error after it, only of a source that its owner marked `trusted` or `allow-insecure`.
+# Never accepted of NVIDIA's. With old lists and a wrong key it begins "An error occurred during the signature".
+OWNERS_CHOICE = r"^The repository '.*' (?:is not signed|does not have a Release file)\.$|^GPG error: "
 # Said after the warnings that have the reason.
 SUMMARY = r"^Some index files failed to download"
 # The system's own: a box whose security updates cannot be read is not in order, whatever is installed.
 DISTRIBUTION = re.compile(r"(^|\.)(debian\.org|ubuntu\.com)$")
+_LINE = re.compile(r"^([WE]): (.+)$", re.MULTILINE)
 _URL = re.compile(r"\b(?:https?|ftp|file|copy|cdrom|mirror\+\w+|tor\+https?):/[^\s',]+")
 
 
@@ -54,16 +56,15 @@ def problems(output: str, cuda: Optional[str]) -> List[Problem]:
 
     + cuda: the address of the CUDA repository, of which nothing is forgiven
     """
+    said = [(level, Problem(text, _repository(text))) for level, text in re.findall(_LINE, output)]
+    errors = {item.repository for level, item in said if level == "E"}
     found = []
-    for level, text in re.findall(r"^([WE]): (.+)$", output, re.MULTILINE):
-        repository = _repository(text)
-        is_cuda = bool(cuda and repository and _inside(repository, cuda))
-        forgiven = level == "W" and (
-            any(re.search(pattern, text) for pattern in HARMLESS)
-            or (re.search(OWNERS_CHOICE, text) is not None and not is_cuda)
-        )
-        if not forgiven:
-            found.append(Problem(text, repository))
+    for level, item in said:
+        url = item.repository
+        chosen = url is not None and url not in errors and not (cuda and _inside(url, cuda))
+        forgiven = any(re.search(pattern, item.text) for pattern in HARMLESS + [OWNERS_CHOICE] * chosen)
+        if level == "E" or not forgiven:
+            found.append(item)
     # Beside an error of one repository apt leaves out its warnings of others; they are in the progress only.
     for url, text in re.findall(r"^Err:\d+ (\S+) .*\n {2}(.+)$", output, re.MULTILINE):
         found.append(Problem(text.strip(), _repository(url)))

@@ -17,6 +17,7 @@ import pytest
 from hostkit import blacklist
 from lab import apt
 from lab.cuda import DISTRO, KEY
+from lab.rootfs import ARCHIVE_KEY
 from lab.shell import run
 from tests.lab.support import Done, SmallLab, deploy, small_lab
 
@@ -81,10 +82,9 @@ class Repository:
     def publish(self, key: str = "") -> None:
         apt.publish(self.lab.where, self.folder, key or self.key)
 
-    @property
-    def source(self) -> str:
-        url = self.url.replace("{distro}", DISTRO)
-        return f"deb [trusted=yes] {url} ./\n"
+    def source(self, key: str) -> str:
+        """An owner's line for it, signed by a key that the box has."""
+        return f"deb [signed-by={key}] {self.url.replace('{distro}', DISTRO)} ./\n"
 
 
 @pytest.fixture(scope="module")
@@ -209,14 +209,14 @@ def test_a_part_of_the_toolkit_from_another_repository(lab: SmallLab, cuda: Repo
     other.publish()
     before = lab.sh(BOX, INSTALLED)
     folder = inventory(lab, tmp_path, cuda, "12-5")
-    with source(lab, other.source):
+    with source(lab, other.source(ARCHIVE_KEY)):
         line = refused(lab, deploy(folder), before)
     assert f"cuda-nvcc-12-5 12.5.9-1 would come from {other.url.replace('{distro}', DISTRO).rstrip('/')}" in line
     assert "owners.list" in line
     # a mirror of the very same packages: apt takes whichever its files name first
-    shutil.rmtree(other.folder)
-    shutil.copytree(cuda.folder, other.folder)
-    with source(lab, other.source):
+    mirror = Repository(lab, "mirror", "cuda")
+    shutil.copytree(cuda.folder, mirror.folder, dirs_exist_ok=True)
+    with source(lab, mirror.source("/etc/apt/keyrings/gpufleet-cuda.asc")):
         line = refused(lab, deploy(folder), before)
     assert "would come also from" in line and "owners.list" in line
     assert deploy(folder).state(BOX) == "changed"

@@ -65,7 +65,9 @@ def test_a_repository_is_named_also_where_apt_has_only_an_error_of_another() -> 
         # apt 2.8 and 3.0
         "http://192.0.2.9/x/dists/stable/InRelease: Signature by key 0123 uses weak algorithm (rsa1024)",
         "http://192.0.2.9/x/dists/stable/InRelease: Policy will reject signature within a year",
+        # of sources marked trusted
         "The repository 'http://192.0.2.9/x stable Release' does not have a Release file.",
+        f"GPG error: http://192.0.2.9/x stable InRelease: {NO_KEY}",
     ],
 )
 def test_what_costs_nothing_is_let_pass(warning: str) -> None:
@@ -78,8 +80,11 @@ def test_what_costs_nothing_is_let_pass(warning: str) -> None:
     "warning",
     [
         f"The repository '{CUDA.rstrip('/')}  Release' does not have a Release file.",
-        "GPG error: http://192.0.2.9/x stable InRelease: The following signatures were invalid: 0123 uses weak "
-        "algorithm (rsa1024)",
+        f"GPG error: {CUDA.rstrip('/')}  InRelease: {NO_KEY}",
+        "An error occurred during the signature verification. GPG error: http://192.0.2.9/x stable InRelease: The "
+        "following signatures were invalid: 0123 uses weak algorithm (rsa1024)",
+        f"GPG error: http://192.0.2.9/x  InRelease: {NO_KEY}\nE: The repository 'http://192.0.2.9/x  InRelease' is not "
+        "signed.",
         "Nobody has seen this one",
     ],
 )
