@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import branch, capability, driver, gpus, is_geforce, listed, numbers, on_gpus
+from gpufleet.toolkit import METAPACKAGE
 
 LAST_WITH_VOLTA = 580
 TO_580 = "apt-get install nvidia-driver-pinning-580, then the closed driver of branch 580, and reboot"
@@ -251,3 +252,22 @@ def cuda_compat(plan: BoxPlan) -> Said:
             "apt-get remove 'cuda-compat-*', or take the path out of ld.so.conf.d",
             "error" if geforce else "warning",
         )
+
+
+@rule(
+    "GF114",
+    "driver-metapackage",
+    level="error",
+    source="field-problems 3",
+    remedy="`cuda_toolkit` in the stack's page, or the package `cuda-toolkit-13-0`: a toolkit and nothing else.",
+)
+def driver_metapackage(plan: BoxPlan) -> Said:
+    """A stack asks for `cuda`, `cuda-13-0`, `cuda-runtime-…` or `cuda-drivers`: they replace the box's driver by the
+    newest."""
+    for stack in plan.stacks:
+        wrong = [name for name in stack.apt if METAPACKAGE.match(name) or name.startswith("cuda-drivers")]
+        if wrong:
+            yield (
+                f"{stack.name} asks for {listed(wrong)}, which bring an NVIDIA driver",
+                "name cuda-toolkit-VERSION in the stack's `apt`, or its `cuda_toolkit`",
+            )

@@ -21,7 +21,7 @@ from gpufleet.rules.look import (
     toolkits,
     torch,
 )
-from gpufleet.toolkit import METAPACKAGE, is_of_toolkit, version
+from gpufleet.toolkit import is_of_toolkit, version
 from gpufleet.traits import arch
 
 # The newest GCC that nvcc takes (NVIDIA's installation guides of each version), weakest first.
@@ -295,23 +295,4 @@ def arch_list(plan: BoxPlan) -> Said:
             yield (
                 f"{instance.name}: TORCH_CUDA_ARCH_LIST is {';'.join(words)}, its cards are {right}",
                 "take TORCH_CUDA_ARCH_LIST out of serve_env",
-            )
-
-
-@rule(
-    "GF213",
-    "driver-metapackage",
-    level="error",
-    source="field-problems 3",
-    remedy="`cuda_toolkit` in the stack's page, or the package `cuda-toolkit-13-0`: a toolkit and nothing else.",
-)
-def driver_metapackage(plan: BoxPlan) -> Said:
-    """A stack asks for `cuda`, `cuda-13-0`, `cuda-runtime-…` or `cuda-drivers`: they replace the box's driver by the
-    newest."""
-    for stack in plan.stacks:
-        wrong = [name for name in stack.apt if METAPACKAGE.match(name) or name.startswith("cuda-drivers")]
-        if wrong:
-            yield (
-                f"{stack.name} asks for {listed(wrong)}, which bring an NVIDIA driver",
-                "name cuda-toolkit-VERSION in the stack's `apt`, or its `cuda_toolkit`",
             )
