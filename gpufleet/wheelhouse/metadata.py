@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import ssl
 import zipfile
+from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
 
 TIMEOUT = 60  # seconds without a byte
 MISSING = (403, 404)  # what stores of files answer when there is no such one
@@ -19,6 +21,7 @@ class MetadataError(Exception):
     """The metadata of a wheel cannot be read: why."""
 
 
+@cache
 def metadata(url: str, size: int) -> str:
     """The METADATA of the wheel at `url` (http, https or file) of `size` bytes. Raises MetadataError."""
     parts = urlsplit(url)
@@ -26,7 +29,7 @@ def metadata(url: str, size: int) -> str:
         if parts.scheme == "file":
             return _inside(zipfile.ZipFile(Path(unquote(parts.path))))
         try:
-            with urlopen(Request(f"{url}.metadata"), timeout=TIMEOUT) as answer:
+            with _opener().open(f"{url}.metadata", timeout=TIMEOUT) as answer:
                 return str(answer.read().decode("utf-8", "replace"))
         except HTTPError as error:
             if error.code not in MISSING:
@@ -34,6 +37,12 @@ def metadata(url: str, size: int) -> str:
         return _inside(zipfile.ZipFile(Ranges(url, size)))
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         raise MetadataError(" ".join(str(error).split()) or type(error).__name__) from error
+
+
+@cache
+def _opener() -> OpenerDirector:
+    """One for all: reading the certificates anew takes longer than what is asked for."""
+    return build_opener(HTTPSHandler(context=ssl.create_default_context()))
 
 
 def _inside(wheel: zipfile.ZipFile) -> str:
@@ -74,7 +83,7 @@ class _Parts(io.RawIOBase):
         if last < self.at:
             return 0
         wanted = Request(self.url, headers={"Range": f"bytes={self.at}-{last}"})
-        with urlopen(wanted, timeout=TIMEOUT) as answer:
+        with _opener().open(wanted, timeout=TIMEOUT) as answer:
             if answer.status != 206:
                 raise MetadataError("the server does not send parts of files, and has no .metadata beside the wheel")
             content = answer.read()
