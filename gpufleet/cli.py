@@ -12,6 +12,7 @@ from gpufleet.commands.discover import discover
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.patches import patches
 from gpufleet.commands.plan import plan
+from gpufleet.commands.stacks import stacks
 from gpufleet.errors import INTERRUPTED
 
 
@@ -41,3 +42,4 @@ main.add_command(deploy)
 main.add_command(discover)
 main.add_command(patches)
 main.add_command(plan)
+main.add_command(stacks)

@@ -1,0 +1,112 @@
+"""Whether a stack's locks are whole and current, without any download: `gpufleet stacks check`, and a test."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from gpufleet.errors import ConfigError
+from gpufleet.stacks import Stack
+from gpufleet.wheelhouse import lock, lock_input
+from gpufleet.wheelhouse.lock import Lock
+from gpufleet.wheelhouse.lock_input import Input
+from gpufleet.wheelhouse.needs import unmet
+from gpufleet.wheelhouse.tags import best, ranked
+
+# Where a lock says what a page's `versions` say, and the package whose version is that of torch's CUDA.
+VERSIONS = {"torch": "torch", "flashinfer": "flashinfer-python", "tilelang": "tilelang"}
+CUDA = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
+
+
+def problems(stack: Stack) -> list[str]:
+    """A line for each thing that is wrong with the locks of a stack, naming the file and what to do."""
+    if not stack.lock:
+        return []
+    try:
+        source = lock_input.of(stack)
+    except ConfigError as error:
+        return error.problems
+    found: list[str] = []
+    for python in stack.python:
+        where = f"locks/{stack.lock_path(python).name}"
+        again = f"; make it with `gpufleet stacks lock {stack.name} --python {python}`"
+        try:
+            read = lock.read(stack.lock_text(python), where)
+        except OSError as error:
+            found.append(f"{where}: {error.strerror}{again}")
+        except ConfigError as error:
+            found += error.problems
+        else:
+            found += [f"{where}: {line}{again}" for line in of_lock(stack, source, python, read)]
+    return found
+
+
+def of_lock(stack: Stack, source: Input, python: str, read: Lock) -> Iterator[str]:
+    """What is wrong with one lock: out of date, of another platform, not as the page says, not closed."""
+    pins = lock.by_name(read.pins)
+    versions = {name: pin.version for name, pin in pins.items()}
+    if read.made_from != lock_input.digest(stack, source):
+        yield f"is not made from the present {stack.lock}.in and stacks/{stack.name}.yaml"
+    known = ranked(python, source.glibc)
+    for pin in pins.values():
+        if best([pin.filename], known) is None:
+            yield f"{pin.filename} is no wheel for Python {python} with glibc 2.{source.glibc}"
+    elsewhere = source.repacked | source.unread | {canonicalize_name(made.name) for made in stack.sources}
+    for name in sorted(set(pins) & (elsewhere | source.drop)):
+        why = "is made by the controller" if name in elsewhere else "is dropped"
+        yield f"{name} is locked, but {why}"
+    yield from _of_page(stack, versions)
+    yield from _closed(stack, source, read, python)
+
+
+def _of_page(stack: Stack, versions: dict[str, str]) -> Iterator[str]:
+    """Where the page's `versions` say otherwise than the lock."""
+    said = stack.versions.model_dump(exclude_none=True) if stack.versions else {}
+    for key, wanted in said.items():
+        name = VERSIONS[key]
+        locked = versions.get(name)
+        if locked is None:
+            yield f"has no {name}, but the page says versions.{key}: {wanted}"
+        elif with_cuda(name, locked, versions) != wanted:
+            yield f"has {name} {with_cuda(name, locked, versions)}, but the page says versions.{key}: {wanted}"
+
+
+def with_cuda(name: str, version: str, versions: dict[str, str]) -> str:
+    """`2.13.0+cu130` of a torch 2.13.0 that comes with CUDA 13.0: an index's own build does not say so itself."""
+    runtime = next((versions[package] for package in CUDA if package in versions), None)
+    if name != "torch" or runtime is None or Version(version).local:
+        return version
+    major, minor = Version(runtime).release[:2]
+    return f"{version}+cu{major}{minor}"
+
+
+def _closed(stack: Stack, source: Input, read: Lock, python: str) -> Iterator[str]:
+    """What is missing, and what nobody asks for."""
+    pins = lock.by_name(read.pins)
+    versions: dict[str, str] = {name: pin.version for name, pin in pins.items()}
+    for wheel in stack.wheels:
+        name = canonicalize_name(wheel.name)
+        versions[name] = wheel.version
+        if name not in source.unread and read.repacked.get(name, ("",))[0] != wheel.version:
+            yield f"does not say what {wheel.name} {wheel.version} needs"
+    roots = [
+        one
+        for one in source.requirements
+        if one.marker is None or one.marker.evaluate({"python_version": python, "python_full_version": f"{python}.0"})
+    ]
+    needs: dict[str, tuple[str, ...]] = {name: pin.needs for name, pin in pins.items()}
+    needs |= {name: of for name, (_, of) in read.repacked.items()}
+    asked = [(f"{stack.lock}.in", one) for one in roots]
+    asked += [(name, Requirement(one)) for name, its in needs.items() for one in its]
+    yield from unmet(asked, versions)
+    reached: set[str] = set()
+    left: list[str] = [canonicalize_name(one.name) for one in roots] + list(read.repacked)
+    while left:
+        if (one := left.pop()) not in reached:
+            reached.add(one)
+            left += [canonicalize_name(Requirement(its).name) for its in needs.get(one, ())]
+    for superfluous in sorted(set(pins) - reached):
+        yield f"has {superfluous}, which nothing asks for"

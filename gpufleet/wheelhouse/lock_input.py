@@ -1,0 +1,125 @@
+"""What a lock is made from: its `.in` file, and the wheels of the stack's page that are repacked.
+
+The `.in` file has requirements as pip writes them, and directives:
+
+    # gpufleet: platform x86_64-manylinux_2_35     the oldest glibc it is for, as uv names it
+    # gpufleet: exclude-newer 2026-08-20           nothing published later gets in; so the same lock can be made again
+    # gpufleet: repacked vllm                      resolved with, but not locked: the page has it under `wheels`
+    # gpufleet: unread 1cat-vllm                   under `wheels`, but what it needs cannot be read: it stands here
+    # gpufleet: drop torchaudio                    not installed, whoever asks for it
+    # gpufleet: override numpy==2.3.5              this, whatever the packages themselves ask for
+    # gpufleet: constrain setuptools<81            this, if anything asks for it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from gpufleet.errors import ConfigError, nearest
+from gpufleet.stacks import Stack
+
+DIRECTIVES = ("platform", "exclude-newer", "repacked", "unread", "drop", "override", "constrain")
+ONE_OF = ("platform", "exclude-newer")
+PLATFORM = re.compile(r"x86_64-manylinux_2_(\d+)$")
+DATE = re.compile(r"\d{4}-\d\d-\d\d$")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An `.in` file. + glibc: the minor version of the oldest glibc 2.x it is for"""
+
+    glibc: int
+    exclude_newer: str
+    requirements: tuple[Requirement, ...]
+    repacked: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+    drop: frozenset[str] = frozenset()
+    override: tuple[str, ...] = ()
+    constrain: tuple[str, ...] = ()
+
+    @property
+    def platform(self) -> str:
+        """As uv names it."""
+        return f"x86_64-manylinux_2_{self.glibc}"
+
+
+def parse(text: str, where: str) -> Input:
+    """Read an `.in` file. Raises ConfigError with each line that is wrong."""
+    found: dict[str, list[str]] = {key: [] for key in DIRECTIVES}
+    requirements: list[Requirement] = []
+    problems: list[str] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            if line.startswith("# gpufleet:"):
+                key, _, value = line.removeprefix("# gpufleet:").strip().partition(" ")
+                if key not in found:
+                    raise ValueError(f"unknown directive {key!r}{nearest(key, DIRECTIVES)}")
+                if key in ("override", "constrain"):
+                    Requirement(value)
+                found[key].append(value.strip())
+            elif line.strip() and not line.startswith("#"):
+                requirements.append(Requirement(line.partition(" #")[0].strip()))
+        except (ValueError, InvalidRequirement) as error:
+            problems.append(f"{where}: line {number}: {error}")
+    problems += [
+        f"{where}: needs one line `# gpufleet: {key} …`, and has {len(found[key])}"
+        for key in ONE_OF
+        if len(found[key]) != 1
+    ]
+    glibc = PLATFORM.match("".join(found["platform"]))
+    if not problems and not glibc:
+        problems.append(f"{where}: platform {found['platform'][0]!r} is none such as x86_64-manylinux_2_35")
+    if not problems and not DATE.match(found["exclude-newer"][0]):
+        problems.append(f"{where}: exclude-newer {found['exclude-newer'][0]!r} is no day such as 2026-08-20")
+    if problems or glibc is None:
+        raise ConfigError(problems)
+    return Input(
+        int(glibc[1]),
+        found["exclude-newer"][0],
+        tuple(requirements),
+        _names(found["repacked"]),
+        _names(found["unread"]),
+        _names(found["drop"]),
+        tuple(found["override"]),
+        tuple(found["constrain"]),
+    )
+
+
+def _names(words: list[str]) -> frozenset[str]:
+    return frozenset(canonicalize_name(word) for word in words)
+
+
+def of(stack: Stack) -> Input:
+    """The `.in` file of a stack's lock. Raises ConfigError when there is none, or it does not go with the page."""
+    path = stack.files / "locks" / f"{stack.lock}.in"
+    where = f"locks/{path.name}"
+    if stack.lock is None:
+        raise ConfigError([f"stacks/{stack.name}.yaml: has no `lock`: name one, and write its files/locks/<lock>.in"])
+    try:
+        found = parse(path.read_text(encoding="utf-8"), where)
+    except OSError as error:
+        raise ConfigError([f"{where}: {error.strerror}; a lock is made from it"]) from None
+    said, page = found.repacked | found.unread, {canonicalize_name(wheel.name) for wheel in stack.wheels}
+    if said != page:
+        theirs, ours = (", ".join(sorted(names)) or "none" for names in (said, page))
+        raise ConfigError(
+            [
+                f"{where}: repacked or unread are {theirs}, but stacks/{stack.name}.yaml has under `wheels` {ours}; "
+                "make them the same"
+            ]
+        )
+    return found
+
+
+def digest(stack: Stack, found: Input) -> str:
+    """Of all that a lock is made from but the index: other contents, and the lock is out of date."""
+    wheels = sorted((wheel.name, wheel.version, sorted(wheel.drop_requires)) for wheel in stack.wheels)
+    parts = [found.platform, found.exclude_newer, *sorted(map(str, found.requirements))]
+    sets = [sorted(found.repacked), sorted(found.unread), sorted(found.drop)]
+    lists = [sorted(found.override), sorted(found.constrain)]
+    return hashlib.sha256(repr((parts, sets, lists, wheels)).encode()).hexdigest()[:16]
