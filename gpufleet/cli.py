@@ -9,6 +9,7 @@ import click
 from gpufleet import __version__, terminal
 from gpufleet.commands.deploy import deploy
 from gpufleet.commands.discover import discover
+from gpufleet.commands.fetch import fetch
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.patches import patches
 from gpufleet.commands.plan import plan
@@ -40,6 +41,7 @@ def main() -> None:
 
 main.add_command(deploy)
 main.add_command(discover)
+main.add_command(fetch)
 main.add_command(patches)
 main.add_command(plan)
 main.add_command(stacks)
