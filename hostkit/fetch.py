@@ -17,6 +17,10 @@ UNFETCHED = (OSError, http.client.HTTPException, ValueError)  # no answer, no HT
 TIMEOUT_SECONDS = 60
 
 
+class Wrong(Failure):
+    """What came has another hash than it should."""
+
+
 def fetch_bytes(url: str, limit: int) -> bytes:
     """A small file's content. Raises Failure when it cannot be had or is larger than `limit` bytes."""
     try:
@@ -30,21 +34,31 @@ def fetch_bytes(url: str, limit: int) -> bytes:
 
 
 def fetch_file(
-    url: str, path: str, sha256: str, size: Optional[int] = None, progress: Optional[Callable[[int], None]] = None
+    url: str,
+    path: str,
+    sha256: str,
+    size: Optional[int] = None,
+    progress: Optional[Callable[[int], None]] = None,
+    tries: int = TRIES,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> bool:
     """Fetch `url` to `path`; False when it is there already with the right sha256.
 
-    A partial download stays beside it as `.part` and is continued by range. Raises Failure on a wrong hash (the
-    file is then dropped) and after five tries without the whole file.
+    A partial download stays beside it as `.part` and is continued by range.
+    + progress: called with the bytes that are there so far
+    + timeout: seconds without an answer, or without a byte
+    Raises Wrong when the hash is (the file is then dropped), files.Full when the disk is, Failure when the file is not
+    whole after all tries.
     """
     if files.sha256(path) == sha256:
         return False
     partial = path + ".part"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     reason = "no answer"
-    for attempt in range(TRIES):
+    for attempt in range(tries):
         try:
-            download(url, partial, size, progress)
+            with files.room(partial, size):
+                download(url, partial, size, progress, timeout)
             break
         except urllib.error.HTTPError as error:
             if error.code == 416:  # the part is longer than the file: begin again
@@ -54,13 +68,14 @@ def fetch_file(
             reason = str(error)
         except UNFETCHED as error:
             reason = str(error) or repr(error)
-        time.sleep(min(2**attempt, 10))
+        if attempt + 1 < tries:
+            time.sleep(min(2**attempt, 10))
     else:
         raise Failure("cannot fetch {}: {}".format(url, reason), "check the box's network; the part so far is kept")
     found = files.sha256(partial)
     if found != sha256:
         files.with_suppressed_unlink(partial)
-        raise Failure(
+        raise Wrong(
             "{} has sha256 {}, not the pinned {}".format(url, found, sha256),
             "the source changed or the download was damaged: deploy again; if it stays, check the catalogue entry",
         )
@@ -69,12 +84,14 @@ def fetch_file(
     return True
 
 
-def download(url: str, partial: str, size: Optional[int], progress: Optional[Callable[[int], None]]) -> None:
+def download(
+    url: str, partial: str, size: Optional[int], progress: Optional[Callable[[int], None]], timeout: float
+) -> None:
     have = os.path.getsize(partial) if os.path.exists(partial) else 0
     if size is not None and have == size:
         return
     request = urllib.request.Request(url, headers={"Range": "bytes={}-".format(have)} if have else {})
-    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+    with urllib.request.urlopen(request, timeout=timeout) as answer:
         mode = "ab" if have and answer.status == 206 else "wb"
         with open(partial, mode) as handle:
             done = have if mode == "ab" else 0
@@ -83,5 +100,7 @@ def download(url: str, partial: str, size: Optional[int], progress: Optional[Cal
                 done += len(block)
                 if progress:
                     progress(done)
+            handle.flush()
+            os.fsync(handle.fileno())  # it gets its name next, which must not survive a power cut alone
     if size is not None and done < size:
         raise OSError("the connection ended after {} of {} bytes".format(done, size))
