@@ -12,7 +12,7 @@ from hostkit.errors import Failure
 
 EVERY_SECONDS = 1.0
 WINDOW_SECONDS = 20.0
-PEER_TRIES, PEER_SECONDS = 2, 10  # another source is soon found, and the part goes on from there
+PEER_TRIES, PEER_SECONDS = 1, 8  # another source is soon found, and the part goes on from there
 
 
 class Slow(Failure):
@@ -61,7 +61,7 @@ class Meter:
 def run(spec: dict) -> dict:
     """Get `files` [{filename, sha256, size or None, urls}], each from the first of its addresses that has it.
 
-    + peer: the addresses are other boxes': no proxy, little patience
+    + peer: the addresses are one other box's: no proxy, little patience, and the first failure ends it
     + least: bytes per second below which a source is given up
     Returns {"got": [sha256], "failed": {sha256: {"cause", "wrong"}}, "busy": [sha256]}; `wrong`: what came had
     another hash, and was dropped. Raises Failure when the disk is full.
@@ -80,6 +80,8 @@ def run(spec: dict) -> dict:
             continue
         if failed:
             answer["failed"][sha256] = failed
+            if spec.get("peer") and not failed["wrong"]:
+                break  # each of the others would have to wait for it as long
         else:
             answer["got"].append(sha256)
             meter.file_ended(wanted.get("size") or 0)

@@ -66,6 +66,12 @@ def run(spec: dict) -> dict:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
+    """One at a time starts or ends the server. Raises Failure when its unit's name is an instance's."""
+    if os.path.lexists(os.path.join(files.UNITS, UNIT + ".service")):
+        raise Failure(
+            "{}.service is the unit of an instance".format(UNIT),
+            "give that instance another name; until then everything comes from the controller",
+        )
     descriptor = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

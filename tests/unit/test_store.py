@@ -53,7 +53,7 @@ def answer(**more: Any) -> dict[str, Any]:
 
 
 def test_a_file_goes_on_where_it_broke_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(Failure, match="2000000 of 3000000 bytes of thing-1.0-py3-none-any.whl still to come"):
+    with pytest.raises(Failure, match=r"2000000 of 3000000 bytes of thing-1\.0-py3-none-any\.whl still to come"):
         send(monkeypatch, DATA[:1_000_000], {**FILE, "offset": 0})
     assert stock.run({"files": [FILE]}) == {"have": [], "parts": {SHA: 1_000_000}}
     assert send(monkeypatch, DATA[1_000_000:], {**FILE, "offset": 1_000_000}) == answer(got=[SHA])
@@ -286,7 +286,7 @@ def test_the_first_known_port_that_is_free(monkeypatch: pytest.MonkeyPatch) -> N
         with serve.listen("127.0.0.1", TOKEN) as other:
             assert other.server_address[1] != taken.server_address[1]
         monkeypatch.setattr(serve, "PORTS", (taken.server_address[1],))
-        with pytest.raises(Failure, match="cannot listen on 127.0.0.1"):
+        with pytest.raises(Failure, match=r"cannot listen on 127\.0\.0\.1"):
             serve.listen("127.0.0.1", TOKEN)
 
 
