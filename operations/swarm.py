@@ -122,7 +122,8 @@ class Swarm:
             size = item.size or (self.paths[item.sha256].stat().st_size if here else 0)
             files.append(File(item.sha256, item.filename, size))
             origins[item.sha256] = (*([CONTROLLER] if here else []), *([OUTSIDE] if url else []))
-        found = box.call("stock", {"files": [_wanted(file) for file in files]}, seconds=SILENCE_SECONDS)
+        # Read, and not only counted: a file that went bad on the disk would be in the way of every deploy to come.
+        found = box.call("stock", {"files": [_wanted(file) for file in files], "check": True}, seconds=SILENCE_SECONDS)
         member = self.members[name] = Member(box, parts=dict(found["parts"]))
         self.spread.join(name, files, found["have"], origins, sharing=peers)
         wanted = self.spread.wants[name]

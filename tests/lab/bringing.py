@@ -1,8 +1,8 @@
 """Brings files to real boxes as an operation does, over pyinfra's own connections: a program of its own for the tests.
 
 A JSON object on standard input: {"boxes": {name: {data of pyinfra}}, "items": [{filename, sha256, size}], "store": the
-folder they lie in, "peers", "addresses": {sha256: url}}. One JSON line comes out for each thing that a box says, and a last one
-{"sent", "failed": {box: line}, "came": {box: {source: bytes}}, "seconds"}.
+folder they lie in, "peers", "addresses": {sha256: url}}. One JSON line comes out for each thing that a box says, and a
+last one {"sent", "failed": {box: line}, "came": {box: {source: bytes}}, "seconds"}.
 """
 
 from __future__ import annotations
