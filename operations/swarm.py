@@ -17,17 +17,17 @@ from urllib.parse import quote
 from gevent.event import Event
 
 from gpufleet.errors import BoxError
-from gpufleet.pace import Pace, duration
+from gpufleet.pace import Pace
 from gpufleet.spread import CONTROLLER, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
+from operations.member import AGAIN, Member
 from operations.shares import Box, Shares
 
 BLOCK = 256 * 1024
 SILENCE_SECONDS = 180  # a slow disk may take that long to write out what came last
-LEAST = 100e3  # bytes per second: a peer that gives less is left
+LEAST = 100e3  # bytes per second: a peer that gives less is left,
+CROWDED = 30  # and one that gives so many times less than this box has had; a busy network alone does not do that
 BUSY_SECONDS = 2.0
 BUSY_TIMES = 450  # a quarter of an hour
-TRIES = 3
-AGAIN = "deploy again; what came is kept"
 
 
 class Item(Protocol):
@@ -61,20 +61,6 @@ def bring(
 
 
 @dataclass
-class Member:
-    """A box in the swarm, and what came to it from where."""
-
-    box: Box
-    parts: dict[str, int] = field(default_factory=dict)  # bytes on the box of files that broke off
-    came: dict[str, int] = field(default_factory=dict)  # bytes by source
-    tries: dict[str, int] = field(default_factory=dict)  # of files that did not come as they should
-    causes: dict[str, str] = field(default_factory=dict)  # why a file did not come
-    best: float = 0.0  # bytes per second
-    pace: Pace | None = None
-    total: int = 0
-
-
-@dataclass
 class Swarm:
     """The boxes of a run, and what of them is shared. All in one thread: only I/O gives way to another greenlet."""
 
@@ -104,7 +90,7 @@ class Swarm:
         else:
             self.spread.leave(name)
             if member.came:
-                box.host.log(_summary(member, time.monotonic() - begun))
+                box.host.log(member.summary(time.monotonic() - begun))
         finally:
             self._notify()
             if not self.spread.wants:
@@ -136,7 +122,7 @@ class Swarm:
         return member
 
     def _carry_out(self, member: Member, move: Move) -> None:
-        name, begun = member.box.host.name, time.monotonic()
+        name, begun = member.name, time.monotonic()
         self.spread.begin(name, move, begun)
         try:
             if move.source == CONTROLLER:
@@ -144,21 +130,18 @@ class Swarm:
             elif move.source == OUTSIDE:
                 self._pull(member, move, [[self.addresses[sha256]] for sha256 in move.files])
             elif addresses := self._addresses(name, move.source):
-                self._pull(member, move, [[f"{at}/{_place(self.spread.files[each])}" for at in addresses]
-                                          for each in move.files])  # fmt: skip
+                places = [_place(self.spread.files[sha256]) for sha256 in move.files]
+                self._pull(member, move, [[f"{address}/{place}" for address in addresses] for place in places])
         finally:
             now = time.monotonic()
             if flight := self.spread.flights.get(name):
-                seconds = max(now - begun, 1e-3)
-                if flight.done >= 1 << 20:
-                    member.best = max(member.best, flight.done / seconds)
-                member.came[move.source] = member.came.get(move.source, 0) + flight.done
+                member.arrived(move.source, flight.done, now - begun)
             self.spread.end(name, now)
             self._notify()
 
     def _send(self, member: Member, chosen: tuple[str, ...]) -> None:
         """From the controller, over the box's SSH connection."""
-        name = member.box.host.name
+        name = member.name
         files = [self.spread.files[sha256] for sha256 in chosen]
         wanted = [{**_wanted(file), "size": file.size, "offset": member.parts.get(file.sha256, 0)} for file in files]
         payload = self._payload(member, [(self.paths[each["sha256"]], each["offset"]) for each in wanted])
@@ -168,18 +151,18 @@ class Swarm:
             member.parts.pop(sha256, None)
         for sha256, offset in answer["again"].items():
             member.parts[sha256] = offset
-            self._once_more(member, sha256, "another deploy writes it")
+            member.once_more(self.spread.files[sha256], "another deploy writes it")
         for sha256 in answer["damaged"]:
             member.parts.pop(sha256, None)
             path = self.paths[sha256]
             if _sha256(path) != sha256:
                 raise BoxError(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
-            self._once_more(member, sha256, "it arrived damaged")
+            member.once_more(self.spread.files[sha256], "it arrived damaged")
         self._busy(member, answer["busy"])
 
     def _payload(self, member: Member, parts: Iterable[tuple[Path, int]]) -> Iterator[bytes]:
         done = 0
-        for block in _blocks(parts, member.box.host.name):
+        for block in _blocks(parts, member.name):
             yield block
             done += len(block)
             self.sent += len(block)
@@ -187,12 +170,12 @@ class Swarm:
 
     def _pull(self, member: Member, move: Move, urls: Sequence[Sequence[str]]) -> None:
         """From another box or from outside, by the box itself."""
-        name, peer = member.box.host.name, move.source != OUTSIDE
+        name, peer = member.name, move.source != OUTSIDE
         files = [
             {**_wanted(self.spread.files[each]), "urls": list(at)} for each, at in zip(move.files, urls, strict=True)
         ]
         before = sum(member.parts.get(sha256, 0) for sha256 in move.files)
-        spec = {"files": files, "peer": peer, "least": max(LEAST, member.best / 8) if peer else None}
+        spec = {"files": files, "peer": peer, "least": max(LEAST, member.best / CROWDED) if peer else None}
         answer = member.box.call(
             "pull",
             spec,
@@ -211,7 +194,7 @@ class Swarm:
         self._busy(member, answer["busy"])
 
     def _not_from(self, member: Member, source: str, sha256: str, failed: Mapping[str, Any]) -> None:
-        name, filename = member.box.host.name, self.spread.files[sha256].filename
+        name, filename = member.name, self.spread.files[sha256].filename
         member.causes[sha256] = failed["cause"]
         if source == OUTSIDE:
             self.spread.failed_from(name, OUTSIDE, sha256)
@@ -246,7 +229,7 @@ class Swarm:
     def _busy(self, member: Member, busy: Sequence[str]) -> None:
         """Another deploy brings these: look again in a moment."""
         for sha256 in busy:
-            self._once_more(member, sha256, "another deploy brings it", BUSY_TIMES)
+            member.once_more(self.spread.files[sha256], "another deploy brings it", BUSY_TIMES)
         if busy:
             self._wait(BUSY_SECONDS)
             self._look_again(member, busy)
@@ -258,13 +241,7 @@ class Swarm:
             member.parts.pop(sha256, None)
         member.parts.update(found["parts"])
         for sha256 in found["have"]:
-            self.spread.got(member.box.host.name, sha256, CONTROLLER)
-
-    def _once_more(self, member: Member, sha256: str, why: str, times: int = TRIES) -> None:
-        member.tries[sha256] = member.tries.get(sha256, 0) + 1
-        if member.tries[sha256] > times:
-            filename = self.spread.files[sha256].filename
-            raise BoxError(member.box.host.name, f"{filename} does not come: {why}", AGAIN)
+            self.spread.got(member.name, sha256, CONTROLLER)
 
     def _stuck(self, name: str, sha256: str) -> BoxError:
         filename = self.spread.files[sha256].filename
@@ -274,7 +251,7 @@ class Swarm:
 
     def _progress(self, member: Member, done: int) -> None:
         """`done`: bytes that this transfer has brought."""
-        name, now = member.box.host.name, time.monotonic()
+        name, now = member.name, time.monotonic()
         if flight := self.spread.flights.get(name):
             flight.done = max(flight.done, done)
         missing = sum(self.spread.files[sha256].size for sha256 in self.spread.wants.get(name, ()))
@@ -319,13 +296,3 @@ def _sha256(path: Path) -> str:
 
 def _count(files: Sequence[Any] | set[str]) -> str:
     return "1 file" if len(files) == 1 else f"{len(files)} files"
-
-
-def _summary(member: Member, seconds: float) -> str:
-    came = {"from other boxes": 0, CONTROLLER: 0, OUTSIDE: 0}
-    for source, size in member.came.items():
-        came[source if source in came else "from other boxes"] += size
-    came["from the controller"] = came.pop(CONTROLLER)
-    came["from outside"] = came.pop(OUTSIDE)
-    said = ", ".join(f"{size / 2**20:.1f} MiB {where}" for where, size in came.items() if size)
-    return f"all files are here after {duration(seconds)}: {said}"

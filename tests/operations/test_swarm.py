@@ -13,6 +13,7 @@ import pytest
 
 from gpufleet.errors import BoxError
 from operations import swarm as operation
+from operations.member import TRIES
 from operations.swarm import Swarm
 
 GOOD, BAD = "good", "bad"
@@ -255,7 +256,7 @@ def test_what_arrives_damaged_is_sent_again_but_not_for_ever(fleet: Fleet) -> No
     assert fleet.bring(item) == {
         "one": "one: a.whl does not come: it arrived damaged. Deploy again; what came is kept."
     }
-    assert fleet.swarm.sent == 1000 * (operation.TRIES + 1)
+    assert fleet.swarm.sent == 1000 * (TRIES + 1)
 
 
 def test_a_file_that_is_damaged_on_the_controller(fleet: Fleet) -> None:
