@@ -47,4 +47,4 @@ class Member:
             came[source if source in came else PEERS] += size
         told = ((PEERS, f"from {PEERS}"), (CONTROLLER, f"from {CONTROLLER}"), (OUTSIDE, f"from {OUTSIDE}"))
         said = ", ".join(f"{came[source] / 2**20:.1f} MiB {words}" for source, words in told if came[source])
-        return f"all files are here after {duration(seconds)}: {said}"
+        return f"all files are here after {duration(seconds)}" + (f": {said}" if said else "")

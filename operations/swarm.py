@@ -18,7 +18,7 @@ from gevent.event import Event
 
 from gpufleet.errors import BoxError
 from gpufleet.pace import Pace
-from gpufleet.spread import CONTROLLER, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
+from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
 from operations.member import AGAIN, Member
 from operations.shares import Box, Shares
 
@@ -26,6 +26,7 @@ BLOCK = 256 * 1024
 SILENCE_SECONDS = 180  # a slow disk may take that long to write out what came last
 LEAST = 100e3  # bytes per second: a peer that gives less is left,
 CROWDED = 30  # and one that gives so many times less than this box has had; a busy network alone does not do that
+LOOK_SECONDS = 10.0  # a box that has to read much of its store first holds up nobody for longer
 BUSY_SECONDS = 2.0
 BUSY_TIMES = 450  # a quarter of an hour
 
@@ -70,6 +71,7 @@ class Swarm:
     addresses: dict[str, str] = field(default_factory=dict)
     sent: int = 0  # bytes that left the controller
     shares: Shares = field(default_factory=Shares)
+    _looking: set[str] = field(default_factory=set)  # boxes that are being asked what they have
     _changed: Event = field(default_factory=Event)
 
     def bring(self, box: Box, items: Sequence[Item], store: Store, peers: bool, addresses: Mapping[str, str]) -> None:
@@ -82,6 +84,8 @@ class Swarm:
                     self._wait(2.0)
                 elif isinstance(step, Stuck):
                     raise self._stuck(name, step.file)
+                elif step.source in ORIGINS and self._looking and time.monotonic() - begun < LOOK_SECONDS:
+                    self._wait(1.0)
                 else:
                     self._carry_out(member, step)
         except BaseException:
@@ -109,16 +113,22 @@ class Swarm:
             files.append(File(item.sha256, item.filename, size))
             origins[item.sha256] = (*([CONTROLLER] if here else []), *([OUTSIDE] if url else []))
         # Read, and not only counted: a file that went bad on the disk would be in the way of every deploy to come.
-        found = box.call("stock", {"files": [_wanted(file) for file in files], "check": True}, seconds=SILENCE_SECONDS)
+        wanted = {"files": [_wanted(file) for file in files], "check": True}
+        self._looking.add(name)
+        try:
+            found = box.call("stock", wanted, seconds=SILENCE_SECONDS)
+        finally:
+            self._looking.discard(name)
+            self._notify()
         member = self.members[name] = Member(box, parts=dict(found["parts"]))
         self.spread.join(name, files, found["have"], origins, sharing=peers)
-        wanted = self.spread.wants[name]
-        member.total = sum(self.spread.files[sha256].size for sha256 in wanted)
-        if wanted:
+        missing = self.spread.wants[name]
+        member.total = sum(self.spread.files[sha256].size for sha256 in missing)
+        if missing:
             there = sum(member.parts.values())
             member.pace = Pace(member.total, there, time.monotonic())
-            box.host.log(f"{_count(wanted)} to come, {(member.total - there) / 2**20:.1f} MiB")
-        self._notify()
+            mib = f", {(member.total - there) / 2**20:.1f} MiB" if member.total else ""
+            box.host.log(f"{_count(missing)} to come{mib}")
         return member
 
     def _carry_out(self, member: Member, move: Move) -> None:
