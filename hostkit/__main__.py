@@ -15,14 +15,15 @@ from hostkit import events
 from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
-READING = ("probe",)
-CHANGING = ("apt", "receive", "runtime", "model", "release", "activate", "retire")
+CHANGING = ("apt", "runtime", "model", "release", "activate", "retire")
+# What only looks, or fills the store, where each file has a lock of its own: see hostkit.store.
+UNLOCKED = ("probe", "stock", "receive", "pull", "share", "unshare", "serve")
 
 
 def main(argv: list | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
-    if len(arguments) != 1 or arguments[0] not in READING + CHANGING:
-        events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(READING + CHANGING))
+    if len(arguments) != 1 or arguments[0] not in UNLOCKED + CHANGING:
+        events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(UNLOCKED + CHANGING))
         return 2
     verb = arguments[0]
     os.umask(0o022)  # the services' user must be able to read what root puts there, however strict root's own is
@@ -31,7 +32,7 @@ def main(argv: list | None = None) -> int:
         line = "" if sys.stdin.isatty() else sys.stdin.buffer.readline().decode("utf-8")
         spec = json.loads(line) if line.strip() else {}
         module = importlib.import_module("hostkit." + verb)
-        if verb in READING:
+        if verb in UNLOCKED:
             result = module.run(spec)
         else:
             with box_lock(verb):

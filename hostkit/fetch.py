@@ -23,6 +23,10 @@ Progress = Callable[[int], None]  # bytes of the file that are here
 Open = Callable[[urllib.request.Request], Any]  # an answer as urllib gives it
 
 
+class Wrong(Failure):
+    """What came has another hash than it should."""
+
+
 def plain_open(request: urllib.request.Request) -> Any:
     """An answer by the proxies and authorities of the environment; another `Open` may know more of them."""
     return urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS)
@@ -47,26 +51,28 @@ def fetch_file(
     size: Optional[int] = None,
     progress: Optional[Progress] = None,
     open_url: Open = plain_open,
+    tries: int = TRIES,
 ) -> bool:
     """Fetch `url` to `path`; False when it is there already with the right sha256.
 
-    A partial download stays beside it as `.part` and is continued by range. Raises Failure on a wrong size or hash
-    (the file is then dropped), when it cannot be written, and after five tries in a row that bring nothing more.
+    A partial download stays beside it as `.part` and is continued by range. Raises Wrong on a wrong hash (the
+    file is then dropped), files.Full when the disk is, Failure on a wrong size, when it cannot be written, and after
+    `tries` in a row that bring nothing more.
     """
     if files.sha256(path) == sha256:
         return False
     partial = path + ".part"
     os.makedirs(os.path.dirname(path), exist_ok=True)
     earlier = os.path.exists(partial)
-    fetch_part(url, partial, size, progress, open_url)
+    fetch_part(url, partial, size, progress, open_url, tries)
     found = files.sha256(partial)
     if found != sha256 and earlier:  # what an earlier run left may be damaged: after a power cut, or of another file
         files.with_suppressed_unlink(partial)
-        fetch_part(url, partial, size, progress, open_url)
+        fetch_part(url, partial, size, progress, open_url, tries)
         found = files.sha256(partial)
     if found != sha256:
         files.with_suppressed_unlink(partial)
-        raise Failure(
+        raise Wrong(
             "{} has sha256 {}, not the pinned {}".format(url, found, sha256),
             "the source changed or the download was damaged: try again; if it stays, check what was pinned",
         )
@@ -77,11 +83,13 @@ def fetch_file(
     return True
 
 
-def fetch_part(url: str, partial: str, size: Optional[int], progress: Optional[Progress], open_url: Open) -> None:
+def fetch_part(
+    url: str, partial: str, size: Optional[int], progress: Optional[Progress], open_url: Open, tries: int
+) -> None:
     """All bytes of `url` into `partial`, whatever they are. Raises Failure."""
     reason = "no answer"
     furthest, failed = length(partial), 0
-    while failed < TRIES:
+    while failed < tries:
         if failed:
             time.sleep(min(2 ** (failed - 1), 10))
         try:
@@ -155,7 +163,8 @@ def written(partial: str, mode: str, answer: Any) -> Iterator[int]:
 
 
 def unwritable(partial: str, error: OSError) -> NoReturn:
-    raise Failure(
+    kind = files.Full if error.errno in files.NO_ROOM else Failure
+    raise kind(
         "cannot write {}: {}".format(partial, error.strerror or error),
         "free space there or mend that; the part so far is kept, and the next run goes on with it",
     )

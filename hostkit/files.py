@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
+import shutil
 import tempfile
-from typing import Optional
+from typing import Iterator, Optional
 
 from hostkit.errors import Failure
 
@@ -77,6 +80,43 @@ def sha256(path: str) -> Optional[str]:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     return digest.hexdigest()
+
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Full(Failure):
+    """There is not the space for a file."""
+
+
+@contextlib.contextmanager
+def room(part: str, size: Optional[int]) -> Iterator[None]:
+    """Write `part`, which will have `size` bytes (None: nobody knows), in the block.
+
+    Raises Full when there is not the space; the part goes then, for what else runs on the box needs some too.
+    """
+    directory = os.path.dirname(part)
+    have = os.path.getsize(part) if os.path.exists(part) else 0
+    try:
+        if size is not None and size - have > shutil.disk_usage(directory).free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        yield
+    except Full:
+        with_suppressed_unlink(part)
+        raise
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        with_suppressed_unlink(part)
+        raise Full(
+            "no space in {} for {}{}: {:.1f} MiB are free".format(
+                os.path.dirname(directory),
+                os.path.basename(part)[: -len(".part")],
+                "" if size is None else " ({:.1f} MiB)".format(size / 2**20),
+                shutil.disk_usage(directory).free / 2**20,
+            ),
+            "make room on the box, then deploy again",
+        )
 
 
 def complete(directory: str, facts: dict) -> None:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 from urllib.parse import urlsplit
 
-from hostkit import events, files, receive, shell, state
+from hostkit import events, files, shell, state, store
 from hostkit.errors import Failure
 
 RUNTIMES = os.path.join(files.ROOT, "runtimes")
@@ -31,7 +31,7 @@ def run(spec: dict) -> dict:
     directory = os.path.join(RUNTIMES, spec["name"])
     if files.is_complete(directory):
         return {"path": directory}
-    wheels = [(wheel, receive.cached(wheel["name"], wheel["sha256"])) for wheel in spec["wheels"]]
+    wheels = [(wheel, store.path(wheel["name"], wheel["sha256"])) for wheel in spec["wheels"]]
     missing = [wheel for wheel, path in wheels if files.sha256(path) != wheel["sha256"]]
     if missing:
         return {"missing": missing}
@@ -61,7 +61,6 @@ def run(spec: dict) -> dict:
         step(["/usr/bin/env", "--chdir=/", python, "-I", "-c", line], spec["env"])
     files.complete(directory, spec["facts"])
     shutil.rmtree(UV_CACHE, ignore_errors=True)
-    shutil.rmtree(receive.CACHE, ignore_errors=True)
     return {"path": directory}
 
 

@@ -4,32 +4,11 @@ from __future__ import annotations
 
 import argparse
 import functools
-import os
-import re
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import BinaryIO
 
-
-def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """First byte and length of a single-range header; None when the whole file is to be sent.
-
-    Raises ValueError when nothing of the file lies in the range.
-    """
-    wanted = re.fullmatch(r"bytes=(\d*)-(\d*)", header or "")
-    if wanted is None or wanted.groups() == ("", ""):
-        return None
-    first, last = wanted.groups()
-    if first == "":
-        length = min(int(last), size)
-        start = size - length
-    else:
-        start = int(first)
-        length = (min(int(last), size - 1) if last else size - 1) - start + 1
-    if start >= size or length <= 0:
-        raise ValueError(header)
-    return start, length
+from hostkit import ranges
 
 
 class Handler(SimpleHTTPRequestHandler):
@@ -52,27 +31,7 @@ class Handler(SimpleHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         with file:
-            self._send(file, path, body=body)
-
-    def _send(self, file: BinaryIO, path: Path, *, body: bool) -> None:
-        status = os.fstat(file.fileno())
-        try:
-            part = parse_range(self.headers.get("Range"), status.st_size)
-        except ValueError:
-            self.send_error(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE)
-            return
-        start, length = part or (0, status.st_size)
-        self.send_response(HTTPStatus.PARTIAL_CONTENT if part else HTTPStatus.OK)
-        self.send_header("Content-Type", self.guess_type(str(path)))
-        self.send_header("Content-Length", str(length))
-        self.send_header("Accept-Ranges", "bytes")
-        self.send_header("Last-Modified", self.date_time_string(int(status.st_mtime)))
-        if part:
-            self.send_header("Content-Range", f"bytes {start}-{start + length - 1}/{status.st_size}")
-        self.end_headers()
-        if body and length:
-            self.wfile.flush()
-            self.connection.sendfile(file, start, length)
+            ranges.answer(self, file, self.guess_type(str(path)), body=body)
 
 
 class Server(ThreadingHTTPServer):

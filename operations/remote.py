@@ -53,17 +53,23 @@ def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
 
 
 def call(
-    host: Host, verb: str, spec: Mapping[str, Any], payload: Iterable[bytes] = (), seconds: float | None = None
+    host: Host,
+    verb: str,
+    spec: Mapping[str, Any],
+    payload: Iterable[bytes] = (),
+    seconds: float | None = None,
+    progress: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
     """Run a verb of the kit as root and return its result; its log lines are shown as they come.
 
     + payload: bytes that follow the spec on standard input
     + seconds: how long it may be silent; None: for ever
+    + progress: takes the verb's events `progress`
     Raises BoxError with the cause and the remedy that the kit gives.
     """
     command = f"exec python3 {shlex.quote(_kit_path())} {shlex.quote(verb)}"
     lines = _run(host, command, _chained(_line(spec), payload), _become.get(host.name), seconds)
-    return _result(host, lines, host.log)
+    return _result(host, lines, host.log, progress)
 
 
 def _kit_path() -> str:
@@ -241,7 +247,12 @@ def _channel(host: Host) -> Channel:
         raise BoxError(host.name, f"the connection broke off ({error})", AGAIN) from error
 
 
-def _result(host: Host, lines: Iterable[str], log: Callable[[str], None]) -> dict[str, Any]:
+def _result(
+    host: Host,
+    lines: Iterable[str],
+    log: Callable[[str], None],
+    progress: Callable[[Mapping[str, Any]], None] | None = None,
+) -> dict[str, Any]:
     last: dict[str, Any] = {}
     stray: list[str] = []
     try:
@@ -255,6 +266,9 @@ def _result(host: Host, lines: Iterable[str], log: Callable[[str], None]) -> dic
                 continue
             if event.get("event") == "log":
                 log(event["message"])
+            elif event.get("event") == "progress":
+                if progress:
+                    progress(event)
             else:
                 last = event
     except BoxError:

@@ -62,7 +62,8 @@ def install(box: Deployment, runtime: Runtime) -> None:
         made = wheels[missing["name"]]
         size = made.path.stat().st_size
         box.host.log(f"sending {made.path.name} ({size >> 20} MiB)")
-        box.call("receive", {"name": made.path.name, "sha256": made.sha256, "size": size}, payload=_blocks(made.path))
+        file = {"filename": made.path.name, "sha256": made.sha256, "size": size, "offset": 0}
+        box.call("receive", file, payload=_blocks(made.path))
     if box.call("runtime", spec).get("missing"):
         raise BoxError(box.host.name, f"{runtime.name}: wheels that were sent are not there", "deploy again")
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lab import apt, cuda, network, nspawn, processes, serve, state, wheelhouse
+from hostkit import ranges
+from lab import apt, cuda, network, nspawn, processes, state, wheelhouse
 from lab.cache import once
 from lab.down import is_ours
 from lab.errors import LabError
@@ -98,13 +99,13 @@ def test_this_process_is_found_and_a_dead_one_is_not() -> None:
     ],
 )
 def test_range_header(header: str | None, expected: tuple[int, int] | None) -> None:
-    assert serve.parse_range(header, 1000) == expected
+    assert ranges.parse_range(header, 1000) == expected
 
 
 @pytest.mark.parametrize("header", ["bytes=1000-", "bytes=5-3", "bytes=-0"])
 def test_range_outside_the_file(header: str) -> None:
     with pytest.raises(ValueError):
-        serve.parse_range(header, 1000)
+        ranges.parse_range(header, 1000)
 
 
 def test_index_links_are_escaped_and_hashed() -> None:

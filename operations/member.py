@@ -1,0 +1,50 @@
+"""One box of the swarm: what came to it from where, how fast, and what did not come as it should."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpufleet.errors import BoxError
+from gpufleet.pace import Pace, duration
+from gpufleet.spread import CONTROLLER, OUTSIDE, File
+from operations.shares import Box
+
+TRIES = 3
+AGAIN = "deploy again; what came is kept"
+PEERS = "other boxes"
+MEASURED = 1 << 20  # bytes: less says nothing of a link
+
+
+@dataclass
+class Member:
+    box: Box
+    parts: dict[str, int] = field(default_factory=dict)  # bytes on the box of files that broke off
+    came: dict[str, int] = field(default_factory=dict)  # bytes by source
+    tries: dict[str, int] = field(default_factory=dict)  # of files that did not come as they should
+    causes: dict[str, str] = field(default_factory=dict)  # why a file did not come
+    best: float = 0.0  # bytes per second
+    pace: Pace | None = None
+    total: int = 0  # bytes that it wanted at first
+
+    @property
+    def name(self) -> str:
+        return self.box.host.name
+
+    def arrived(self, source: str, size: int, seconds: float) -> None:
+        self.came[source] = self.came.get(source, 0) + size
+        if size >= MEASURED:
+            self.best = max(self.best, size / max(seconds, 1e-3))
+
+    def once_more(self, file: File, why: str, times: int = TRIES) -> None:
+        """Count another try of a file. Raises BoxError when there were `times`."""
+        self.tries[file.sha256] = self.tries.get(file.sha256, 0) + 1
+        if self.tries[file.sha256] > times:
+            raise BoxError(self.name, f"{file.filename} does not come: {why}", AGAIN)
+
+    def summary(self, seconds: float) -> str:
+        came = dict.fromkeys((PEERS, CONTROLLER, OUTSIDE), 0)
+        for source, size in self.came.items():
+            came[source if source in came else PEERS] += size
+        told = ((PEERS, f"from {PEERS}"), (CONTROLLER, f"from {CONTROLLER}"), (OUTSIDE, f"from {OUTSIDE}"))
+        said = ", ".join(f"{came[source] / 2**20:.1f} MiB {words}" for source, words in told if came[source])
+        return f"all files are here after {duration(seconds)}" + (f": {said}" if said else "")
