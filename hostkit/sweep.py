@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 
-from hostkit import events, files, garbage, named, state
+from hostkit import events, files, garbage, named, state, store
 
 
 def run(spec: dict) -> dict:
@@ -16,16 +17,28 @@ def run(spec: dict) -> dict:
     shown = set(spec["paths"])
     items, _ = garbage.everything(named.read())
     going = [item for item in items if item["path"] in shown and (item["kind"] != "model" or spec["models"])]
+    gone = []
     for item in going:
         events.log("removing {} ({:.1f} MiB)".format(item["name"], item["bytes"] / 2**20))
-        remove(item["path"])
-    if going:
-        state.journal("swept", paths=[item["path"] for item in going], bytes=sum(item["bytes"] for item in going))
-    return {
-        "removed": [item["path"] for item in going],
-        "bytes": sum(item["bytes"] for item in going),
-        "free": garbage.free_bytes(),
-    }
+        try:
+            with unwritten(item):
+                remove(item["path"])
+        except store.Busy:
+            events.log("{} is being written now, and is left".format(item["name"]))
+        else:
+            gone.append(item)
+    paths, freed = [item["path"] for item in gone], sum(item["bytes"] for item in gone)
+    if gone:
+        state.journal("swept", paths=paths, bytes=freed)
+    return {"removed": paths, "bytes": freed, "free": garbage.free_bytes()}
+
+
+def unwritten(item: dict) -> "contextlib.AbstractContextManager":
+    """Hold a file of the store against whoever would write it now, which is done without the box's lock."""
+    digest = os.path.basename(item["path"])
+    if item["kind"] == "store" and store.SHA256.fullmatch(digest):
+        return store.held(digest)
+    return contextlib.nullcontext()
 
 
 def remove(path: str) -> None:

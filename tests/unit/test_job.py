@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -100,8 +102,12 @@ def alive(pid: int) -> bool:
 
 
 @pytest.fixture
-def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Systemd:
-    return Systemd(tmp_path, monkeypatch)
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Systemd]:
+    found = Systemd(tmp_path, monkeypatch)
+    yield found
+    for unit in found.root.glob("gpufleet-job-*"):  # of a test that failed in the middle
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int(unit.read_text()), signal.SIGKILL)
 
 
 def spec_of(*says: object, **more: Any) -> dict[str, Any]:
