@@ -10,6 +10,7 @@ from gpufleet import __version__, terminal
 from gpufleet.commands.deploy import deploy
 from gpufleet.commands.discover import discover
 from gpufleet.commands.folder import Wrong
+from gpufleet.commands.gc import gc
 from gpufleet.commands.plan import plan
 from gpufleet.errors import INTERRUPTED
 
@@ -38,4 +39,5 @@ def main() -> None:
 
 main.add_command(deploy)
 main.add_command(discover)
+main.add_command(gc)
 main.add_command(plan)
