@@ -38,10 +38,11 @@ def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     """
     release.ensure_user()
     events.log("verifying {}".format(spec["name"]))
+    with_torch = "torch" in spec["versions"]  # what cards are asked with
     asked = {
         "versions": spec["versions"],
-        "archs": spec["archs"],
-        "gpus": spec.get("gpus", 0),
+        "archs": spec["archs"] if with_torch else [],
+        "gpus": spec.get("gpus", 0) if with_torch else 0,
         "toolkit": spec["toolkit"],
         "lines": spec["verify"],
     }
