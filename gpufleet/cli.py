@@ -12,6 +12,7 @@ from gpufleet.commands.discover import discover
 from gpufleet.commands.fetch import fetch
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.patches import patches
+from gpufleet.commands.gc import gc
 from gpufleet.commands.plan import plan
 from gpufleet.commands.stacks import stacks
 from gpufleet.errors import INTERRUPTED
@@ -43,5 +44,6 @@ main.add_command(deploy)
 main.add_command(discover)
 main.add_command(fetch)
 main.add_command(patches)
+main.add_command(gc)
 main.add_command(plan)
 main.add_command(stacks)

@@ -15,9 +15,10 @@ from hostkit import events
 from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
-CHANGING = ("apt", "runtime", "model", "release", "activate", "retire")
-# What only looks, or fills the store, where each file has a lock of its own: see hostkit.store.
-UNLOCKED = ("probe", "stock", "receive", "pull", "share", "unshare", "serve")
+CHANGING = ("apt", "runtime", "model", "release", "activate", "retire", "sweep")
+# What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
+# none itself: the verb that it starts does.
+UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "share", "unshare", "serve")
 
 
 def main(argv: list | None = None) -> int:

@@ -1,0 +1,85 @@
+"""Verbs of the kit on boxes without a run of pyinfra: connected once, used as often as the command needs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import click
+import pyinfra
+import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's, which has to come before they are used
+from pyinfra.api import Config, Inventory, State
+from pyinfra.api.exceptions import ConnectError
+from pyinfra.api.host import Host
+
+from gpufleet.errors import INTERRUPTED, BoxError
+from gpufleet.fleet import Fleet
+from operations import discovery, remote
+from operations.contact import keep_failures_apart, remedy
+
+AT_ONCE = 50
+
+
+class Boxes:
+    """Boxes that are called one after another or at once; one that failed is not called again."""
+
+    def __init__(self, fleet: Fleet, names: Sequence[str]) -> None:
+        """Connect to these boxes. Raises ConfigError when a host key is not trusted. Ctrl-C ends the program, 130."""
+        signal.signal(signal.SIGINT, _interrupted)
+        pyinfra.is_cli = True  # a key's password may be asked for
+        for name in ("pyinfra", "paramiko"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
+        keep_failures_apart()
+        self.addresses = fleet.addresses
+        self.failures: dict[str, BoxError] = {
+            name: self._unreachable(name, cause) for name, cause in discovery.contact(fleet, names, {}).items()
+        }
+        listed = [(name, fleet.connection(name)) for name in names if name not in self.failures]
+        state = State(Inventory((listed, {})), Config())
+        state.cwd = str(Path.cwd())
+        self.hosts = {host.name: host for host in state.inventory}
+        self._each(dict.fromkeys(self.hosts), lambda host, _: _connect(host))
+
+    def call(self, verb: str, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Run a verb on each box that has a spec, at once; what failed is in `failures`."""
+        return self._each(specs, lambda host, spec: remote.call(host, verb, spec or {}))
+
+    def _each(self, given: Mapping[str, Any], action: Any) -> dict[str, Any]:
+        names = [name for name in given if name in self.hosts and name not in self.failures]
+        if not names:
+            return {}
+        with ThreadPoolExecutor(min(AT_ONCE, len(names))) as pool:
+            answers = list(pool.map(lambda name: self._one(self.hosts[name], given[name], action), names))
+        found = dict(zip(names, answers, strict=True))
+        self.failures |= {name: answer for name, answer in found.items() if isinstance(answer, BoxError)}
+        return {name: answer for name, answer in found.items() if not isinstance(answer, BoxError)}
+
+    def _one(self, host: Host, given: Any, action: Any) -> Any:
+        try:
+            return action(host, given)
+        except ConnectError as error:
+            return self._unreachable(host.name, str(error.args[0]))
+        except BoxError as error:
+            return error
+        except Exception as error:  # whatever it is, it is this box's; the others go on
+            return BoxError(host.name, f"{type(error).__name__}: {error}", "see to what it names on the controller")
+
+    def _unreachable(self, name: str, cause: str) -> BoxError:
+        return BoxError(name, cause, remedy(name, self.addresses[name], cause))
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    click.echo("gpufleet: interrupted; what was begun on a box is finished there", err=True)
+    os._exit(INTERRUPTED)  # the calls that are under way would hold up any other end
+
+
+def _connect(host: Host) -> dict[str, Any]:
+    """Log in, become root, send the kit where it is new: the look does all of it."""
+    host.connector.connect()
+    return remote.probe(host, ())
