@@ -11,8 +11,8 @@ from gpufleet.commands.deploy import deploy
 from gpufleet.commands.discover import discover
 from gpufleet.commands.fetch import fetch
 from gpufleet.commands.folder import Wrong
-from gpufleet.commands.patches import patches
 from gpufleet.commands.gc import gc
+from gpufleet.commands.patches import patches
 from gpufleet.commands.plan import plan
 from gpufleet.commands.stacks import stacks
 from gpufleet.errors import INTERRUPTED
