@@ -1,0 +1,82 @@
+"""Gets files into the store: from servers several at once and resumed, from this machine by copying."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from gpufleet.wheelhouse import pool, web
+from gpufleet.wheelhouse.index import Address, Finder
+from gpufleet.wheelhouse.items import FetchError, Item, once
+from gpufleet.wheelhouse.progress import Progress, size
+from gpufleet.wheelhouse.store import Store
+from hostkit.errors import Failure
+from hostkit.fetch import Open, fetch_file
+
+AT_ONCE = 4
+LOOK_SECONDS = 0.5  # how often a file that another process fetches is looked at
+
+
+@dataclass
+class Tally:
+    """What came from outside this machine."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+def get(items: Iterable[Item], store: Store, finder: Finder, say: Callable[[str], None], tally: Tally) -> None:
+    """Get all that the store lacks. Raises FetchError; what came so far stays, also as parts of files."""
+    lacking = [item for item in once(items) if not store.has(item)]
+    if not lacking:
+        return
+    addresses = finder.addresses(lacking)
+    lacking = [item for item in lacking if item.sha256 in addresses]  # a finder of local files finds some of them
+    sizes = {item.filename: addresses[item.sha256].size or item.size for item in lacking}
+    have = {item.filename: store.part(item) for item in lacking}
+    needed = sum(max(0, (sizes[name] or 0) - have[name]) for name in sizes)
+    store.check_room(needed)
+    if lacking:
+        say(f"{len(lacking)} files, {size(needed)} to fetch")
+    progress = Progress(sizes, have, say)
+    open_url = web.opener(finder.places.known)
+    lock = threading.Lock()
+
+    def one(item: Item, stop: threading.Event) -> None:
+        def wait() -> None:
+            if stop.wait(LOOK_SECONDS):
+                raise pool.Stopped
+
+        def at(done: int) -> None:
+            progress.at(item.filename, done)
+            if stop.is_set():
+                raise pool.Stopped
+
+        with store.turn(item.sha256, wait):
+            if store.has(item):  # by another process
+                return
+            progress.begin(item.filename)
+            came = _bring(item, addresses[item.sha256], store, at, open_url)
+            progress.end(item.filename)
+        with lock:
+            tally.files += 1 if came else 0
+            tally.bytes += came
+
+    # The large ones first: then the last minutes are not spent on one of them alone.
+    pool.each(one, sorted(lacking, key=lambda item: -(sizes[item.filename] or 0)), AT_ONCE)
+
+
+def _bring(item: Item, address: Address, store: Store, at: Callable[[int], None], open_url: Open) -> int:
+    """One file; returns the bytes that came from a server."""
+    if address.path is not None:
+        store.put(item, address.path)
+        at(address.size or 0)
+        return 0
+    before = store.part(item)
+    try:
+        fetch_file(address.url, str(store.path(item)), item.sha256, item.size, at, open_url)
+    except Failure as error:
+        remedy = error.remedy[:1].upper() + error.remedy[1:]
+        raise FetchError(f"{item.filename}: {error.cause}. {remedy}.") from error
+    return max(0, (store.sized(item).size or 0) - before)

@@ -1,0 +1,93 @@
+"""What a runtime needs as files: each with its hash, and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+from gpufleet.parts import Uv, Wheel
+from gpufleet.runtime import Runtime
+from gpufleet.stacks import Stack
+from gpufleet.wheelhouse import lock
+
+# The name of uv's linux x86_64 wheel; the same for all releases from 0.1 on. The hash is what is pinned.
+UV_WHEEL = "uv-{}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+
+
+class FetchError(Exception):
+    """A file that cannot be had: which, why, and what to do."""
+
+
+@dataclass(frozen=True)
+class FromIndex:
+    """A wheel of a package index.
+
+    + beside: a further index of the stack, asked first for local versions (`2.13.0+cpu`), else after the default one
+    """
+
+    name: str
+    version: str
+    beside: str | None = None
+
+    @property
+    def beside_first(self) -> bool:
+        return Version(self.version).local is not None
+
+
+@dataclass(frozen=True)
+class FromUrl:
+    url: str
+
+
+@dataclass(frozen=True)
+class Made:
+    """Made on the controller: a repacked wheel, a source's wheel."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One file. + size: bytes; None until it is known"""
+
+    filename: str
+    sha256: str
+    size: int | None
+    origin: FromIndex | FromUrl | Made
+
+
+def locked_items(runtime: Runtime) -> list[Item]:
+    """The wheels of a runtime's lock, and the uv that installs them.
+
+    Raises ConfigError for a lock that cannot be read, OSError for one that is not there.
+    """
+    stack = runtime.stack
+    if stack.uv is None:
+        raise FetchError(f"{stack.name} has no lock, so there is nothing to fetch. Set another stack.")
+    path = stack.lock_path(runtime.python)
+    pins = lock.parse(stack.lock_text(runtime.python), f"files/locks/{path.name}")
+    return [
+        uv_item(stack.uv),
+        *(
+            Item(pin.filename, pin.sha256, pin.size, FromIndex(pin.name, pin.version, stack.torch_index))
+            for pin in pins
+        ),
+    ]
+
+
+def uv_item(uv: Uv) -> Item:
+    return Item(UV_WHEEL.format(uv.version), uv.sha256, None, FromIndex("uv", uv.version))
+
+
+def stock_items(stack: Stack) -> list[Item]:
+    """The wheels that are repacked, as published."""
+    return [stock_item(wheel, stack.torch_index) for wheel in stack.wheels]
+
+
+def stock_item(wheel: Wheel, torch_index: str | None) -> Item:
+    origin = FromUrl(wheel.url) if wheel.url else FromIndex(wheel.name, wheel.version, torch_index)
+    return Item(wheel.filename, wheel.sha256, None, origin)
+
+
+def once(items: list[Item]) -> list[Item]:
+    """Each file once, in order."""
+    return list({item.sha256: item for item in items}.values())

@@ -1,0 +1,66 @@
+"""How the controller asks servers: by the environment's proxies and authorities, with an address's own login."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+import urllib.request
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from hostkit import fetch
+
+
+def without_login(url: str) -> str:
+    """The address as it may be shown and kept."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+
+
+def login(url: str) -> tuple[str, str] | None:
+    """(host with port, the header that logs in there) of an address like `https://user:password@host/simple`."""
+    parts = urlsplit(url)
+    who, at, place = parts.netloc.rpartition("@")
+    if not at:
+        return None
+    return place, "Basic " + base64.b64encode(unquote(who).encode()).decode()
+
+
+def authorities() -> ssl.SSLContext | None:
+    """Whom to trust, as pip is told to (PIP_CERT); None: as Python does, by SSL_CERT_FILE or the system's."""
+    given = os.environ.get("PIP_CERT")
+    if not given:
+        return None
+    folder = os.path.isdir(given)  # noqa: PTH112
+    return ssl.create_default_context(cafile=None if folder else given, capath=given if folder else None)
+
+
+class _Logins(urllib.request.BaseHandler):
+    """Adds the login of a host, also after a redirect, and never that of another one."""
+
+    def __init__(self, logins: Mapping[str, str]) -> None:
+        self.logins = logins
+
+    def http_request(self, request: urllib.request.Request) -> urllib.request.Request:
+        if header := self.logins.get(request.host):
+            request.add_unredirected_header("Authorization", header)
+        return request
+
+    https_request = http_request
+
+
+def opener(addresses: list[str]) -> fetch.Open:
+    """What opens an address, knowing the logins that are in `addresses`. Raises OSError for a bad PIP_CERT."""
+    logins = dict(found for address in addresses if (found := login(address)))
+    context = authorities()
+    handlers: list[urllib.request.BaseHandler] = [_Logins(logins)]
+    if context:
+        handlers.append(urllib.request.HTTPSHandler(context=context))
+    director = urllib.request.build_opener(*handlers)
+
+    def open_url(request: urllib.request.Request) -> Any:
+        return director.open(request, timeout=fetch.TIMEOUT_SECONDS)
+
+    return open_url
