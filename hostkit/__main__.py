@@ -15,8 +15,8 @@ from hostkit import events
 from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
-READING = ("probe",)
-CHANGING = ("apt", "receive", "runtime", "model", "release", "activate", "retire")
+READING = ("probe", "garbage", "job")  # `job` holds no lock itself: the verb that it starts does
+CHANGING = ("apt", "receive", "runtime", "model", "release", "activate", "retire", "sweep")
 
 
 def main(argv: list | None = None) -> int:

@@ -87,3 +87,13 @@ def complete(directory: str, facts: dict) -> None:
 
 def is_complete(directory: str) -> bool:
     return os.path.isfile(os.path.join(directory, COMPLETE))
+
+
+def mark(directory: str) -> dict:
+    """What the mark of a whole directory says; nothing when it has none, or one that cannot be read."""
+    try:
+        with open(os.path.join(directory, COMPLETE), encoding="utf-8") as handle:
+            found = json.load(handle)
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}

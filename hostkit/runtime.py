@@ -1,112 +1,81 @@
 """A runtime: one stack in a directory named by its content, complete or absent.
 
-uv does the installing, from a lock with hashes and from the patched wheels that the controller sent. uv's own cache
-is kept until the runtime is complete, so that an install which was interrupted goes on where it stopped.
+It is made aside, in `.<name>.building`, compiled for and verified there, and renamed when all of it is right: so its
+name never leads to anything half made, also after a power cut. What an earlier attempt left is thrown away: the files
+it was made of are in the box's store.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-import sys
-import tempfile
-from urllib.parse import urlsplit
+from typing import Iterator
 
-from hostkit import events, files, receive, shell, state
-from hostkit.errors import Failure
+from hostkit import compile, events, files, install, space, state, store, verify
 
 RUNTIMES = os.path.join(files.ROOT, "runtimes")
-UV_CACHE = os.path.join(files.ROOT, "cache", "uv")
 
 
 def run(spec: dict) -> dict:
-    """Install the runtime `name`.
+    """Install the runtime `name`, from files that are in the store.
 
-    + uv: {version, sha256}; lock: text of the hashed requirements; wheels: [{name, sha256}] sent before
-    + index: {pypi, torch}: addresses of package indexes, null for uv's own default
-    + instances: names of those that run on it
-    + verify: lines of Python that must run in it; facts: what is written into its mark of completeness
-    Returns {"missing": [...]} when wheels have to be sent first, {"path"} when it is complete.
+    + python: minor version, `3.11`; uv: {filename, sha256} of its wheel; lock: text of the hashed requirements
+    + files: [{filename, sha256, size}], the wheels of the lock and those that no lock names
+    + toolkit: `13-0` or null; archs: ["sm75"]; compile: [{name, script, into}], see hostkit.compile
+    + compiled: {filename, sha256} of an archive in the store with what they fill, or null
+    + verify: lines of Python that must run in it; versions: {distribution: version}; env: of its services; gpus: how
+      many cards it must see, see hostkit.verify
+    + instances: names of those that run on it; facts: what is written into its mark of completeness
+    Returns {"path", "verified", "compiled"}, the last an archive for like boxes, see hostkit.compile, or null.
     """
     directory = os.path.join(RUNTIMES, spec["name"])
     if files.is_complete(directory):
-        return {"path": directory}
-    wheels = [(wheel, receive.cached(wheel["name"], wheel["sha256"])) for wheel in spec["wheels"]]
-    missing = [wheel for wheel, path in wheels if files.sha256(path) != wheel["sha256"]]
-    if missing:
-        return {"missing": missing}
-    state.doubt(spec["instances"])
-    if os.path.exists(directory):
+        return answer(directory)
+    building = os.path.join(RUNTIMES, ".{}.building".format(spec["name"]))
+    if os.path.isdir(building):
         events.log("an earlier install of {} did not end: beginning it again".format(spec["name"]))
-        shutil.rmtree(directory)
-    options = index_options(spec["index"])
-    uv = install_uv(spec["uv"], spec["index"])
-    env = {"UV_CACHE_DIR": UV_CACHE, "UV_NO_PROGRESS": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_LINK_MODE": "hardlink",
-           "UV_HTTP_TIMEOUT": "300", "UV_NO_CONFIG": "1"}  # fmt: skip
-    events.log("making the virtual environment {}".format(directory))
-    step([uv, "venv", "--python", spec["python"], directory], env)
-    python = os.path.join(directory, "bin", "python")
-    with tempfile.TemporaryDirectory() as scratch:
-        lock = os.path.join(scratch, "requirements.txt")
-        with open(lock, "w", encoding="utf-8") as handle:
-            handle.write(spec["lock"])
-            for wheel, path in wheels:
-                handle.write("\n{} --hash=sha256:{}\n".format(path, wheel["sha256"]))
-        install = [uv, "pip", "install", "--python", python, "--no-deps", "--require-hashes", "-r", lock]
-        step(install + options, env)
-    step([uv, "pip", "check", "--python", python], env)
-    # From `/`, so that no source tree in the working directory can stand in for the installed package.
-    for line in spec["verify"]:
-        events.log("verifying: {}".format(line))
-        step(["/usr/bin/env", "--chdir=/", python, "-I", "-c", line], spec["env"])
-    files.complete(directory, spec["facts"])
-    shutil.rmtree(UV_CACHE, ignore_errors=True)
-    shutil.rmtree(receive.CACHE, ignore_errors=True)
-    return {"path": directory}
-
-
-def index_options(index: dict) -> list:
-    """uv's options for the mirrors; nothing for uv's own default index."""
-    pypi, torch = index.get("pypi"), index.get("torch")
-    options = ["--default-index", pypi] if pypi else []
-    if torch and torch != pypi:
-        # Every file is pinned by its hash, so it does not matter which of the two has it.
-        options += ["--index", torch, "--index-strategy", "unsafe-best-match"]
-    for url in (pypi, torch):
-        if url and url.startswith("http://"):
-            options += ["--allow-insecure-host", urlsplit(url).hostname or ""]
-    return options
-
-
-def install_uv(uv: dict, index: dict) -> str:
-    """The path of uv, installed by pip with its hash pinned, in an environment of its own."""
-    directory = os.path.join(files.ROOT, "kit", "uv-{}-{}".format(uv["version"], uv["sha256"][:12]))
-    program = os.path.join(directory, "bin", "uv")
-    if files.is_complete(directory):
-        return program
-    shutil.rmtree(directory, ignore_errors=True)
-    events.log("installing uv {}".format(uv["version"]))
-    step([sys.executable, "-m", "venv", directory], {})
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as handle:
-        handle.write("uv=={} --hash=sha256:{}\n".format(uv["version"], uv["sha256"]))
-        handle.flush()
-        command = [os.path.join(directory, "bin", "pip"), "install", "--quiet", "--disable-pip-version-check",
-                   "--no-deps", "--require-hashes", "--only-binary=:all:", "-r", handle.name]  # fmt: skip
-        if index.get("pypi"):
-            command += ["--index-url", index["pypi"]]
-            if index["pypi"].startswith("http://"):
-                command += ["--trusted-host", urlsplit(index["pypi"]).netloc]
-        step(command, {})
-    files.complete(directory, uv)
-    return program
-
-
-def step(arguments: list, env: dict) -> None:
+        shutil.rmtree(building)
+    os.makedirs(building)
     try:
-        shell.run(arguments, env=env)
-    except shell.Ended as ended:
-        lines = [line.strip(" ×│╰├─▶") for line in ended.tail.splitlines() if line.strip()]
-        raise Failure(
-            "{} failed: {}".format(" ".join(os.path.basename(word) for word in arguments[:3]), "; ".join(lines[-6:])),
-            "read the message; when it names the network, check the box's network and the mirrors setting",
-        )
+        with told_when_full(building, spec["name"]):
+            make(spec, directory, os.path.join(building, "tree"), building)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return answer(directory)
+
+
+def make(spec: dict, directory: str, tree: str, building: str) -> None:
+    install.environment(spec, tree, building)
+    compiled = compile.run(spec, tree, os.path.join(building, "scratch"))
+    verified = verify.run(spec, directory, tree, building)
+    wanted = [item["sha256"] for item in spec["files"]]
+    facts = {**spec["facts"], "files": wanted, "uv": spec["uv"], "verified": verified, "compiled": compiled}
+    state.doubt(spec["instances"])  # a runtime that lost its mark may be what they run on now
+    files.complete(tree, facts)
+    gone = os.path.join(RUNTIMES, ".{}.gone".format(spec["name"]))
+    shutil.rmtree(gone, ignore_errors=True)
+    if os.path.isdir(directory):
+        os.rename(directory, gone)
+    os.rename(tree, directory)
+    files.sync_directory(RUNTIMES)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def told_when_full(directory: str, what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if space.is_full(error):
+            raise space.full(directory, what)
+        raise
+
+
+def answer(directory: str) -> dict:
+    """What the mark of a complete runtime says; its archive only while the store has it."""
+    mark = files.mark(directory)
+    compiled = mark.get("compiled")
+    if compiled and not store.has(compiled["filename"], compiled["sha256"], compiled["size"]):
+        compiled = None
+    return {"path": directory, "verified": mark.get("verified"), "compiled": compiled}

@@ -1,0 +1,179 @@
+"""Compiling ahead what an engine would otherwise compile at its first request, and passing it on to like boxes.
+
+A step is a script of the stack. It runs in the new runtime, for each architecture of the box, and fills a folder of the
+runtime's packages. The compiler is that of the toolkit the runtime is named with, never what /usr/local/cuda leads to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Optional
+
+from hostkit import archive, events, files, install, steps, store, toolkits
+from hostkit.errors import Failure
+
+# What a compiler of CUDA code takes at its height, in MiB. FlashInfer's attention kernels are the largest of those the
+# stacks compile; see docs/reference/stacks.md for what was measured.
+MIB_PER_JOB = 3072
+
+
+def run(spec: dict, tree: str, scratch: str) -> Optional[dict]:
+    """Fill the folders of the spec's `compile` steps; None when it has none.
+
+    Returns {"filename", "sha256", "size", "glibc"} of an archive of them in the box's store. Raises Failure naming the
+    step.
+    """
+    wanted = spec["compile"]
+    if not wanted:
+        return None
+    packages = install.site_packages(tree, spec["python"])
+    folders = [step["into"] for step in wanted]
+    known = spec.get("compiled")
+    if known and usable(known):
+        events.log("unpacking what another box compiled ({})".format(known["filename"]))
+        path = store.path(known["filename"], known["sha256"])
+        archive.unpack(path, packages, folders)
+        return {**known, "size": os.path.getsize(path)}
+    toolkit = cuda_home(spec["toolkit"])
+    before = {name: stamp(packages, name) for name in found(packages, folders)}
+    for step in wanted:
+        one(spec, step, toolkit, tree, packages, scratch)
+    made = [name for name in found(packages, folders) if before.get(name) != stamp(packages, name)]
+    for folder in folders:
+        install.make_readable(os.path.join(packages, folder))
+    return keep(spec["name"], packages, made)
+
+
+def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch: str) -> None:
+    """Run one step for each architecture, in a scratch folder of its own."""
+    into = os.path.join(packages, step["into"])
+    os.makedirs(into, exist_ok=True)
+    before = {name: stamp(packages, name) for name in found(packages, [step["into"]])}
+    jobs = jobs_for(os.cpu_count() or 1, memory_mib())
+    for arch in spec["archs"]:
+        place = os.path.join(scratch, "{}-{}".format(step["name"], arch))
+        os.makedirs(os.path.join(place, "tmp"))
+        events.log("compiling {} for {}, {} at once".format(step["name"], arch, jobs))
+        began = time.monotonic()
+        env = environment(tree, toolkit, place, into, arch, spec["archs"], jobs)
+        python = os.path.join(tree, "bin", "python")
+        steps.run(
+            "compiling {} for {}".format(step["name"], arch),
+            [python, "-c", step["script"]],
+            env,
+            packages,
+            "look at the last lines; the compiler is {}/bin/nvcc with g++. When it was ended, the box has too little "
+            "memory: free some, then deploy again".format(toolkit),
+        )
+        events.log("compiled {} for {} in {:.0f} s".format(step["name"], arch, time.monotonic() - began))
+    after = {name: stamp(packages, name) for name in found(packages, [step["into"]])}
+    if after == before:
+        raise Failure(
+            "compiling {} left nothing in {}".format(step["name"], step["into"]),
+            "correct the script {} of the stack, or its `into`".format(step["name"]),
+        )
+
+
+def environment(
+    tree: str, toolkit: str, place: str, into: str, arch: str, archs: "list[str]", jobs: int
+) -> "dict[str, str]":
+    """The variables of a step. CC and CXX are left to the toolkit's own choice: a wrong one breaks Triton."""
+    return {
+        "CUDA_HOME": toolkit,
+        "PATH": ":".join([os.path.join(tree, "bin"), os.path.join(toolkit, "bin"), "/usr/bin", "/bin"]),
+        "LD_LIBRARY_PATH": os.path.join(toolkit, "lib64"),
+        "TORCH_CUDA_ARCH_LIST": capability(arch),
+        "FLASHINFER_CUDA_ARCH_LIST": " ".join(capability(each) for each in archs),
+        "MAX_JOBS": str(jobs),
+        "NVCC_THREADS": "1",
+        "CMAKE_BUILD_PARALLEL_LEVEL": str(jobs),
+        "HOME": place,
+        "TMPDIR": os.path.join(place, "tmp"),
+        "XDG_CACHE_HOME": os.path.join(place, "cache"),
+        "TORCH_EXTENSIONS_DIR": os.path.join(place, "torch_extensions"),
+        "FLASHINFER_WORKSPACE_BASE": place,
+        "PYTHONUNBUFFERED": "1",
+        "GPUFLEET_INTO": into,
+        "GPUFLEET_ARCH": arch,
+        "GPUFLEET_ARCHS": " ".join(archs),
+    }
+
+
+def capability(arch: str) -> str:
+    """`7.5` for `sm75`, `12.1` for `sm121`."""
+    return "{}.{}".format(arch[2:-1], arch[-1])
+
+
+def jobs_for(cores: int, mib: int) -> int:
+    """How many compilers run at once: as many as cores, each with its memory; one at least."""
+    return max(1, min(cores, mib // MIB_PER_JOB))
+
+
+def memory_mib() -> int:
+    """What is free for new programs now, swap included."""
+    with open("/proc/meminfo", encoding="ascii") as handle:
+        found = dict(line.split(":", 1) for line in handle)
+    return sum(int(found.get(key, "0").split()[0]) for key in ("MemAvailable", "SwapFree")) // 1024
+
+
+def cuda_home(toolkit: Optional[str]) -> str:
+    """The directory of a toolkit, `13-0`. Raises Failure when its compiler is not there."""
+    name = (toolkit or "none").replace("-", ".")
+    directory = os.path.join(toolkits.PARENT, "cuda-" + name)
+    if not os.access(os.path.join(directory, "bin", "nvcc"), os.X_OK):
+        raise Failure(
+            "there is no CUDA compiler {}/bin/nvcc to compile with".format(directory),
+            "install cuda-toolkit-{} (a deploy does so unless host.install_packages is False)".format(toolkit or "X-Y"),
+        )
+    return directory
+
+
+def found(packages: str, folders: "list[str]") -> "list[str]":
+    """The plain files below these folders, by path relative to the packages."""
+    names: set = set()
+    for folder in folders:
+        for at, _, inside in os.walk(os.path.join(packages, folder)):
+            paths = [os.path.join(at, name) for name in inside]
+            names.update(os.path.relpath(path, packages) for path in paths if not os.path.islink(path))
+    return sorted(names)
+
+
+def stamp(packages: str, name: str) -> tuple:
+    known = os.stat(os.path.join(packages, name))
+    return known.st_size, known.st_mtime_ns, known.st_ino
+
+
+def keep(name: str, packages: str, made: "list[str]") -> dict:
+    """Pack what was made into the store, for like boxes."""
+    os.makedirs(store.ROOT, exist_ok=True)
+    aside = os.path.join(store.ROOT, ".{}.part".format(name))
+    archive.make(aside, packages, made)
+    sha256 = files.sha256(aside) or ""
+    filename = "{}-compiled.tar".format(name)
+    path = store.path(filename, sha256)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.replace(aside, path)
+    return {"filename": filename, "sha256": sha256, "size": os.path.getsize(path), "glibc": glibc()}
+
+
+def usable(known: dict) -> bool:
+    """Whether an archive is in the store, and was compiled on a system with no newer C library than this one."""
+    path = store.path(known["filename"], known["sha256"])
+    if files.sha256(path) != known["sha256"]:
+        files.with_suppressed_unlink(path)
+        return False
+    theirs, ours = known.get("glibc") or "0", glibc()
+    if version(theirs) > version(ours):
+        events.log("{} was compiled with glibc {}, here is {}: compiling".format(known["filename"], theirs, ours))
+        return False
+    return True
+
+
+def glibc() -> str:
+    """`2.36`"""
+    return (os.confstr("CS_GNU_LIBC_VERSION") or "glibc 0").split()[-1]
+
+
+def version(text: str) -> "list[int]":
+    return [int(part) for part in text.split(".") if part.isdigit()]

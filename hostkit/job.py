@@ -1,0 +1,183 @@
+"""Work that takes more than seconds runs in a transient unit of systemd: it goes on when the connection breaks.
+
+`job` starts a verb with its spec as `gpufleet-job-<digest of both>`, or finds it running, and follows what it says
+until it ends. The spec may hold secrets: it is in a file that only root reads, never in a command line, and the file is
+gone as soon as the unit has it open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sys
+import time
+from typing import Iterator, TextIO
+
+from hostkit import events, files, shell, systemd
+from hostkit.errors import Failure
+
+JOBS = "/run/gpufleet/jobs"
+VERBS = ("runtime", "pull", "model")
+SECONDS = 0.2  # between two looks at a running job
+END_SECONDS = 10
+# Serving goes before building: of processor time, and when memory runs out.
+PROPERTIES = ("Type=exec", "Nice=10", "OOMScoreAdjust=500", "KillMode=control-group", "TimeoutStopSec=30")
+KILLED = "see `journalctl -u {}` and the kernel log (out of memory?), then deploy again: it goes on where it stopped"
+
+
+def run(spec: dict) -> dict:
+    """Run `verb` with `spec` as a job, or attach to the one that runs; returns what the verb returns.
+
+    Its events pass through as they come, from its beginning also when attaching. Raises the Failure it ends with, or
+    one that says how it was ended.
+    """
+    verb = spec["verb"]
+    if verb not in VERBS:
+        raise Failure("{!r} is no verb for a job".format(verb), "use one of: " + ", ".join(VERBS))
+    text = json.dumps(spec["spec"], sort_keys=True) + "\n"
+    digest = hashlib.sha256("{}\n{}".format(verb, text).encode()).hexdigest()[:16]
+    os.makedirs(JOBS, mode=0o700, exist_ok=True)
+    os.chmod(os.path.dirname(JOBS), 0o700)
+    unit, said = unit_name(digest), os.path.join(JOBS, digest + ".events")
+    with one_at_a_time():
+        tidy(keep=digest)
+        if running(unit):
+            events.log("{} is running already: following it".format(verb))
+        else:
+            start(verb, text, digest)
+        # Opened under the lock: whoever starts it anew later has a file of its own.
+        handle = open(said, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
+    try:
+        last = follow(handle, unit)
+    finally:
+        handle.close()
+    state = ending(unit)
+    wait_for_end(unit)
+    with one_at_a_time():
+        if not running(unit):
+            clean(digest)
+    return outcome(last, verb, unit, state)
+
+
+def unit_name(digest: str) -> str:
+    return "gpufleet-job-{}.service".format(digest)
+
+
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Two calls with the same spec start one job."""
+    descriptor = os.open(os.path.join(JOBS, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def running(unit: str) -> bool:
+    known = systemd.show(unit)
+    return known["active"] in ("active", "activating", "deactivating") or known["job"]
+
+
+def start(verb: str, text: str, digest: str) -> None:
+    """Start the unit; its spec is its standard input, its events go to a file. Raises Failure."""
+    unit = unit_name(digest)
+    systemd.forget(unit)
+    question, said = os.path.join(JOBS, digest + ".json"), os.path.join(JOBS, digest + ".events")
+    files.with_suppressed_unlink(said)
+    files.write(said, b"", 0o600)
+    files.write(question, text.encode(), 0o600)
+    properties = [*PROPERTIES, "StandardInput=file:" + question, "StandardOutput=append:" + said]
+    command = ["systemd-run", "--quiet", "--unit=" + unit, "--description=gpufleet {}".format(verb)]
+    command += ["--property=" + item for item in properties]
+    try:
+        # It returns when the program runs, and so has its standard input open: then the file can go.
+        shell.run([*command, "--", sys.executable, os.path.abspath(sys.argv[0]), verb], timeout=90)
+    except shell.Ended as ended:
+        raise Failure("cannot start {}: {}".format(unit, ended.tail), "look at `systemctl status {}`".format(unit))
+    finally:
+        files.with_suppressed_unlink(question)
+
+
+def follow(handle: TextIO, unit: str) -> dict:
+    """Pass lines on until the last word, or the unit's end; returns the last word, {} when there was none."""
+    rest, over = "", False
+    while True:
+        rest += handle.read()
+        *lines, rest = rest.split("\n")
+        for line in lines:
+            event = parsed(line)
+            if event.get("event") in ("result", "error"):
+                return event
+            pass_on(line)
+        if over:
+            return {}
+        if not lines:
+            # Whoever ends has written all before: what comes after this look is read once more.
+            over = not running(unit)
+            if not over:
+                time.sleep(SECONDS)
+
+
+def wait_for_end(unit: str) -> None:
+    """Its last word is said a moment before its process is gone."""
+    until = time.monotonic() + END_SECONDS
+    while running(unit) and time.monotonic() < until:
+        time.sleep(SECONDS)
+
+
+def parsed(line: str) -> dict:
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def pass_on(line: str) -> None:
+    """A line of the job, unchanged. When nobody reads any more, following ends; the job goes on."""
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(1)
+
+
+def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
+    """What the job returned. Raises the Failure it ended with, or says how it was ended."""
+    if last.get("event") == "result":
+        return {key: value for key, value in last.items() if key != "event"}
+    if last.get("event") == "error":
+        raise Failure(last["cause"], last["remedy"])
+    how = state.get("Result") or "gone"
+    words = {
+        "oom-kill": "the kernel ended it: the box ran out of memory",
+        "signal": "it was ended by signal {}".format(state.get("ExecMainStatus") or "unknown"),
+        "gone": "its unit is gone: somebody stopped it, or the box went down",
+        "success": "its unit was stopped",
+    }
+    raise Failure("{} did not end: {}".format(verb, words.get(how, how)), KILLED.format(unit))
+
+
+def ending(unit: str) -> dict:
+    """What systemd says of a unit that ended."""
+    output = systemd.systemctl("show", "--property=Result,ExecMainStatus,LoadState", unit, allowed=True)
+    found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    return found if found.get("LoadState") != "not-found" else {}
+
+
+def clean(digest: str) -> None:
+    systemd.forget(unit_name(digest))
+    for suffix in (".json", ".events"):
+        files.with_suppressed_unlink(os.path.join(JOBS, digest + suffix))
+
+
+def tidy(keep: str) -> None:
+    """Drop what jobs have left whose caller went away before they ended."""
+    for name in os.listdir(JOBS):
+        digest = name.split(".", 1)[0]
+        if digest and digest != keep and not running(unit_name(digest)):
+            clean(digest)
