@@ -8,7 +8,7 @@ place where it matches, and either the whole series applies or nothing does.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -53,12 +53,18 @@ class Series:
     @property
     def digest(self) -> str:
         """Changes with any byte of any patch and with their order."""
-        total = sha256()
-        for patch in self.patches:
-            total.update(
-                sha256(patch.name.encode()).digest() + sha256(patch.text.encode("utf-8", "surrogateescape")).digest()
-            )
-        return total.hexdigest()
+        texts = (patch.text.encode("utf-8", "surrogateescape") for patch in self.patches)
+        return digest_of(
+            (patch.name, sha256(text).hexdigest()) for patch, text in zip(self.patches, texts, strict=True)
+        )
+
+
+def digest_of(files: Iterable[tuple[str, str]]) -> str:
+    """The digest of files in their order, each given by its name and its sha256."""
+    total = sha256()
+    for name, content in files:
+        total.update(sha256(name.encode("utf-8", "surrogateescape")).digest() + bytes.fromhex(content))
+    return total.hexdigest()
 
 
 @dataclass(frozen=True)

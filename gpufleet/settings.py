@@ -15,6 +15,9 @@ Gpus = Annotated[int, Field(ge=1, le=1024)]
 Instances = Annotated[int, Field(ge=1, le=256)]
 Streams = Annotated[int, Field(ge=1, le=4096)]
 GitMirror = Annotated[str, StringConstraints(pattern=r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$")]
+FileMirror = Annotated[
+    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$")
+]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
@@ -45,6 +48,7 @@ class Mirrors(Data):
     pypi: Url | None = None
     torch: Url | None = None
     git: GitMirror | None = None  # in place of a git host: `{path}` becomes `owner/name`
+    files: FileMirror | None = None  # in place of a wheel's own address: `{filename}` becomes its file name
     cuda: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/"
     cuda_key: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/3bf863cc.pub"
     cuda_key_fingerprint: Fingerprint = "EB693B3035CD5710E231E123A4B469963BF863CC"

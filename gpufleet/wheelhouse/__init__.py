@@ -1,1 +1,1 @@
-"""The controller's wheelhouse: everything a runtime is made of, fetched from outside once and kept by its hash."""
+"""What is fetched or made on the controller before any box is touched: wheels, patches, sources."""

@@ -15,10 +15,11 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
-from gpufleet.wheelhouse import page, pool, web
+from gpufleet.wheelhouse import mirror, page, pool, web
 from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item
 from gpufleet.wheelhouse.page import Link
 from gpufleet.wheelhouse.places import Places, as_path
+from hostkit.fetch import said
 
 AT_ONCE = 8
 TRIES = 3
@@ -47,7 +48,10 @@ class Finder:
     dead: dict[str, str] = field(default_factory=dict)
 
     def addresses(self, items: Iterable[Item]) -> dict[str, Address]:
-        """The address of each file that can be found, by its hash. Raises FetchError for the rest, unless `local_only`."""
+        """The address of each file that can be found, by its hash.
+
+        Raises FetchError for the rest, unless `local_only`.
+        """
         listed = list(items)
         found = {item.sha256: address for item in listed if (address := self._at_hand(item))}
         projects: dict[str, list[Item]] = {}
@@ -71,7 +75,7 @@ class Finder:
             if _is(folder / item.filename, item):
                 return local(folder / item.filename)
         if isinstance(item.origin, FromUrl) and not self.local_only:
-            return Address(url=item.origin.url, size=item.size)
+            return Address(mirror.of_file(item.origin.url, item.filename, self.places.files), size=item.size)
         return None
 
     def _project(self, name: str, items: list[Item], open_url: Any, stop: threading.Event) -> dict[str, Address]:
@@ -110,8 +114,8 @@ class Finder:
             for index in self.places.for_item(item):
                 key = (index, canonicalize_name(item.origin.name))
                 answer = self.dead.get(index) or self.pages.get(key, "was not asked")
-                said = answer if isinstance(answer, str) else _other(answer, item)
-                asked.append(f"{web.without_login(index)} {said}")
+                found = answer if isinstance(answer, str) else _other(answer, item)
+                asked.append(f"{web.without_login(index)} {found}")
             lines.append(f"{item.filename}: {'; '.join(asked) or 'no index is set'}")
         if len(missing) > NAMED:
             lines.append(f"and {len(missing) - NAMED} more")
@@ -156,6 +160,9 @@ def read_page(index: str, name: str, open_url: Any) -> list[Link] | str:
             with open_url(request) as answer:
                 body = answer.read(LARGEST_PAGE + 1)
                 kind, base = answer.headers.get("Content-Type") or "", answer.geturl()
+                whole = said(answer.headers, r"(\d+)$", "Content-Length")
+            if whole is not None and len(body) < min(whole, LARGEST_PAGE):
+                raise OSError(f"its page ends after {len(body)} of {whole} bytes")
         except urllib.error.HTTPError as error:
             if error.code in NOT_HERE:
                 return "has no such project" if error.code in (404, 410) else f"answers {error.code}"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from packaging.version import Version
 
 from gpufleet.parts import Uv, Wheel
 from gpufleet.runtime import Runtime
 from gpufleet.stacks import Stack
-from gpufleet.wheelhouse import lock
 
 # The name of uv's linux x86_64 wheel; the same for all releases from 0.1 on. The hash is what is pinned.
 UV_WHEEL = "uv-{}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -64,7 +66,7 @@ def locked_items(runtime: Runtime) -> list[Item]:
     if stack.uv is None:
         raise FetchError(f"{stack.name} has no lock, so there is nothing to fetch. Set another stack.")
     path = stack.lock_path(runtime.python)
-    pins = lock.parse(stack.lock_text(runtime.python), f"files/locks/{path.name}")
+    pins = _lock().parse(stack.lock_text(runtime.python), f"files/locks/{path.name}")
     return [
         uv_item(stack.uv),
         *(
@@ -72,6 +74,11 @@ def locked_items(runtime: Runtime) -> list[Item]:
             for pin in pins
         ),
     ]
+
+
+def _lock() -> Any:
+    """The parser of locks."""
+    return import_module("gpufleet.wheelhouse.lock")
 
 
 def uv_item(uv: Uv) -> Item:
@@ -88,6 +95,6 @@ def stock_item(wheel: Wheel, torch_index: str | None) -> Item:
     return Item(wheel.filename, wheel.sha256, None, origin)
 
 
-def once(items: list[Item]) -> list[Item]:
+def once(items: Iterable[Item]) -> list[Item]:
     """Each file once, in order."""
     return list({item.sha256: item for item in items}.values())

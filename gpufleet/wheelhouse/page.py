@@ -31,7 +31,7 @@ def links(body: bytes, content_type: str, base: str) -> list[Link]:
         return _json(body, base)
     if kind in ("text/html", "application/vnd.pypi.simple.v1+html"):
         return _html(body, base)
-    raise ValueError(f"it answers with {kind or 'no content type'}, not with a page of an index")
+    raise ValueError(f"answers with {kind or 'no content type'}, not with a page of an index")
 
 
 def choose(found: list[Link], item: Item) -> Link | None:
@@ -42,10 +42,13 @@ def choose(found: list[Link], item: Item) -> Link | None:
 
 
 def _json(body: bytes, base: str) -> list[Link]:
-    page = json.loads(body)
+    try:
+        page = json.loads(body)
+    except ValueError as error:
+        raise ValueError(f"sends a page that is no JSON: {error}") from None
     files = page.get("files") if isinstance(page, dict) else None
     if not isinstance(files, list):
-        raise ValueError("its page has no list of files")
+        raise ValueError("sends a page without a list of files")
     found = []
     for file in files:
         if isinstance(file, dict) and isinstance(file.get("url"), str):

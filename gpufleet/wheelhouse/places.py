@@ -23,12 +23,14 @@ Run = Callable[[list[str]], str]
 class Places:
     """+ indexes: addresses of simple repositories, asked in this order
     + torch: the setting mirrors.torch, in place of a stack's `torch_index`
+    + files: the setting mirrors.files, in place of a file's own address
     + folders: local folders of wheels (find-links)
     """
 
     indexes: tuple[str, ...]
     torch: str | None = None
     folders: tuple[Path, ...] = ()
+    files: str | None = None
 
     def for_item(self, item: Item) -> list[str]:
         """The indexes to ask for a file, in order."""
@@ -51,22 +53,22 @@ def places(mirrors: Mirrors, environment: Mapping[str, str] = os.environ, run: R
     """
     folders = [*_words(environment, "PIP_FIND_LINKS"), *_words(environment, "UV_FIND_LINKS", ",")]
     if mirrors.pypi:
-        return Places((mirrors.pypi,), mirrors.torch, _local(folders))
+        return Places((mirrors.pypi,), mirrors.torch, _local(folders), mirrors.files)
     extra = [*_words(environment, "PIP_EXTRA_INDEX_URL"), *_words(environment, "UV_INDEX")]
     named = next(
         (environment[name] for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX", "UV_INDEX_URL") if environment.get(name)),
         None,
     )
     if named:
-        return Places((named, *extra), mirrors.torch, _local(folders))
+        return Places((named, *extra), mirrors.torch, _local(folders), mirrors.files)
     pip = run or _pip
     configured = configuration(pip(["config", "list"]))
     folders += configured.get("find-links", "").split()
     extra += configured.get("extra-index-url", "").split()
     if configured.get("no-index", "").lower() in ("1", "true", "yes", "on"):
-        return Places((), mirrors.torch, _local(folders))
+        return Places((), mirrors.torch, _local(folders), mirrors.files)
     first = configured.get("index-url") or default_index(pip(["download", "--help"]))
-    return Places(tuple(dict.fromkeys([first, *extra])), mirrors.torch, _local(folders))
+    return Places(tuple(dict.fromkeys([first, *extra])), mirrors.torch, _local(folders), mirrors.files)
 
 
 def configuration(listed: str) -> dict[str, str]:

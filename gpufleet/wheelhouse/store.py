@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from gpufleet.wheelhouse.progress import size
 from gpufleet.wheelhouse.items import FetchError, Item, Made
+from gpufleet.wheelhouse.progress import size
 
 BLOCK = 1 << 20
 PART = ".part"

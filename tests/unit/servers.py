@@ -21,6 +21,7 @@ class Server:
     + broken: answers that end after half of what they announce
     + hanging: answers that stop after half and hold the connection
     + busy: answers with 503
+    + trouble: where the path of what fails so begins
     + unannounced: whether the length is left out, so that only the end of the connection ends a file
     + moved: path → address that it redirects to
     """
@@ -34,10 +35,12 @@ class Server:
     broken: int = 0
     hanging: int = 0
     busy: int = 0
+    trouble: str = "/"
     unannounced: bool = False
     shifted: int = 0
     sent: int = 0
     asked: list[str] = field(default_factory=list)
+    logins: list[str | None] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.released = threading.Event()
@@ -73,17 +76,19 @@ class Server:
         page = json.dumps({"meta": {"api-version": "1.1"}, "name": name, "files": links})
         self.add(f"{under}/{name}/", page.encode(), "application/vnd.pypi.simple.v1+json")
 
-    def take(self, name: str) -> bool:
+    def take(self, name: str, path: str) -> bool:
         """One of the counted failures, when there is one left."""
         with self.lock:
-            left = int(getattr(self, name))
-            setattr(self, name, max(0, left - 1))
+            left = int(getattr(self, name)) if path.startswith(self.trouble) else 0
+            if left:
+                setattr(self, name, left - 1)
             return left > 0
 
     def answer(self, handler: BaseHTTPRequestHandler) -> None:
         path = handler.path
         handler.close_connection = True
         self.asked.append(path)
+        self.logins.append(handler.headers.get("Authorization"))
         if path in self.moved:
             handler.send_response(302)
             handler.send_header("Location", self.moved[path])
@@ -92,7 +97,7 @@ class Server:
         if self.password and handler.headers.get("Authorization") != self.password:
             handler.send_error(401)
             return
-        if self.take("busy"):
+        if self.take("busy", path):
             handler.send_error(503)
             return
         if path in self.statuses or path not in self.files:
@@ -106,7 +111,7 @@ class Server:
             handler.send_header("Content-Range", f"bytes */{len(data)}")
             handler.end_headers()
             return
-        if wanted and self.take("shifted"):
+        if wanted and self.take("shifted", path):
             start = 0
         body = data[start:]
         handler.send_response(206 if wanted else 200)
@@ -116,8 +121,8 @@ class Server:
         if not self.unannounced:
             handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()
-        hangs = self.take("hanging")
-        if hangs or self.take("broken"):
+        hangs = self.take("hanging", path)
+        if hangs or self.take("broken", path):
             body = body[: len(body) // 2]
         with self.lock:
             self.sent += len(body)  # before they are sent: the client may ask the moment it has them

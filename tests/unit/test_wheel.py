@@ -10,16 +10,19 @@ import subprocess
 import sys
 import threading
 import zipfile
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from gpufleet import wheel
+from gpufleet.parts import Wheel
 from gpufleet.patches import PatchError
+from gpufleet.wheelhouse import pack
+from gpufleet.wheelhouse.git import Git, GitError
+from tests.unit.repositories import commit, served
 
 FILENAME = "tiny_cpu-1.2-cp38-abi3-manylinux_2_28_x86_64.whl"
 METADATA = """Metadata-Version: 2.4
@@ -32,17 +35,6 @@ Requires-Dist: torch.vision
 Name: this line is the description
 """
 PATCH = "--- a/tiny/__init__.py\n+++ b/tiny/__init__.py\n@@ -1 +1 @@\n-x = 1\n+x = 2\n"
-
-
-@dataclass(frozen=True)
-class Entry:
-    name: str
-    version: str
-    filename: str
-    sha256: str
-    patches: str | None = None
-    rename: str | None = None
-    drop_requires: Sequence[str] = ()
 
 
 @pytest.fixture
@@ -82,9 +74,17 @@ def digest(content: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
-def entry_of(path: Path) -> Entry:
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Entry("tiny-cpu", "1.2", FILENAME, sha256, "tiny-1.2", "tiny", ["torch-audio"])
+def entry_of(path: Path, **other: Any) -> Wheel:
+    said = {
+        "name": "tiny-cpu",
+        "version": "1.2",
+        "filename": FILENAME,
+        "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+        "patches": "tiny-1.2",
+        "rename": "tiny",
+        "drop_requires": ["torch-audio"],
+    }
+    return Wheel.model_validate(said | other)
 
 
 def test_name_version_and_requirements(original: Path, patches: Path, tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_kept_by_content(original: Path, patches: Path, tmp_path: Path) -> None:
     seen = first.path.stat().st_mtime_ns
     assert wheel.repack(original, entry, patches, out) == first
     assert first.path.stat().st_mtime_ns == seen
-    others = [wheel.repack(original, replace(entry, drop_requires=[]), patches, out)]
+    others = [wheel.repack(original, entry_of(original, drop_requires=[]), patches, out)]
     (patches / "tiny-1.2" / "0001-two.patch").write_text("Another header\n" + PATCH)
     others.append(wheel.repack(original, entry, patches, out))
     assert len({first.local_version, *(other.local_version for other in others)}) == 3
@@ -199,9 +199,7 @@ def test_a_failing_patch_leaves_nothing(original: Path, patches: Path, tmp_path:
 
 def test_dropping_what_is_not_required_is_an_error(original: Path, patches: Path, tmp_path: Path) -> None:
     with pytest.raises(wheel.WheelError, match="drop_requires names scipy"):
-        wheel.repack(
-            original, replace(entry_of(original), drop_requires=["torch-audio", "scipy"]), patches, tmp_path / "out"
-        )
+        wheel.repack(original, entry_of(original, drop_requires=["torch-audio", "scipy"]), patches, tmp_path / "out")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +212,7 @@ def test_dropping_what_is_not_required_is_an_error(original: Path, patches: Path
     ],
 )
 def test_local_version(version: str, old: str, new: str, expected: str) -> None:
-    made = wheel.local_version(Version(version), old, new, "0a0b0c0d")
+    made = pack.local_version(Version(version), old, new, "0a0b0c0d")
     assert made == expected == str(Version(made))
 
 
@@ -237,5 +235,41 @@ def test_fetch_refuses_another_content(original: Path, tmp_path: Path, monkeypat
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(original.parent))
     with pytest.raises(wheel.WheelError, match=r"tiny-cpu 1\.2"):
-        wheel.fetch(replace(entry_of(original), sha256="0" * 64), tmp_path / "cache")
+        wheel.fetch(entry_of(original, sha256="0" * 64), tmp_path / "cache")
     assert list((tmp_path / "cache").rglob("*.whl")) == []
+
+
+def test_patches_of_another_repository(original: Path, patches: Path, tmp_path: Path) -> None:
+    at = commit(tmp_path / "mirror" / "b" / "patches", {"v1/0001-two.patch": PATCH.encode()})
+    git = Git(tmp_path / "cache", f"file://{tmp_path}/mirror/{{path}}")
+    files = [{"path": "v1/0001-two.patch", "sha256": hashlib.sha256(PATCH.encode()).hexdigest()}]
+    theirs = {"git": "https://example.org/b/patches", "commit": at, "files": files}
+    entry = entry_of(original, patches=None, patches_from=theirs)
+    made = wheel.repack(original, entry, patches, tmp_path / "out", git)
+    with zipfile.ZipFile(made.path) as packed:
+        assert packed.read("tiny/__init__.py") == b"x = 2\n"
+    assert wheel.repack(original, entry, patches, tmp_path / "out") == made, "nothing is fetched for what is there"
+    own = wheel.repack(original, entry_of(original), patches, tmp_path / "own")
+    assert own.path.read_bytes() == made.path.read_bytes()
+    other = {**theirs, "files": [{**files[0], "sha256": "0" * 64}]}
+    with pytest.raises(GitError, match="the stack says 0000"):
+        wheel.repack(original, entry_of(original, patches=None, patches_from=other), patches, tmp_path / "out", git)
+    with pytest.raises(GitError, match="cannot be fetched here"):
+        wheel.repack(original, entry, patches, tmp_path / "third")
+
+
+def test_a_wheel_by_its_address_or_the_owners_mirror(original: Path, tmp_path: Path) -> None:
+    with served(original.parent) as address:
+        entry = entry_of(original, url=f"{address}/{FILENAME}")
+        got = wheel.fetch(entry, tmp_path / "cache")
+        assert got.name == FILENAME and got.read_bytes() == original.read_bytes()
+        with pytest.raises(wheel.WheelError, match=rf"{FILENAME}: .*answers 404.*mirrors.files"):
+            wheel.fetch(entry_of(original, url=f"{address}/other.whl"), tmp_path / "second")
+        mirrored = entry_of(original, url="http://no.invalid/releases/v1/tiny.whl")
+        mirror = f"{address}/{{filename}}"
+        assert wheel.fetch(mirrored, tmp_path / "third", mirror).read_bytes() == original.read_bytes()
+        wrong = entry_of(original, url=f"{address}/{FILENAME}", sha256="0" * 64)
+        with pytest.raises(wheel.WheelError, match="not the pinned 0000"):
+            wheel.fetch(wrong, tmp_path / "fourth")
+        assert list((tmp_path / "fourth").rglob("*.whl*")) == []
+    assert wheel.fetch(entry, tmp_path / "cache") == got, "the second time nothing is asked"
