@@ -16,7 +16,7 @@ from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
 READING = ("probe", "garbage", "job")  # `job` holds no lock itself: the verb that it starts does
-CHANGING = ("apt", "receive", "runtime", "model", "release", "activate", "retire", "sweep")
+CHANGING = ("apt", "build", "receive", "runtime", "model", "release", "activate", "retire", "sweep")
 
 
 def main(argv: list | None = None) -> int:
