@@ -82,8 +82,9 @@ def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, 
         wheel = answer["wheel"]
         with _opened(box, f"{STORE}/{wheel['sha256']}/{wheel['filename']}") as content:
             return records.keep(store, name, wheel, content, box.host.name)
-    except BoxError as error:
-        _failed[name] = f"{error.cause} (on {error.box})"
+    except (BoxError, FetchError) as error:
+        cause = error.cause if isinstance(error, BoxError) else str(error).rstrip(".")
+        _failed[name] = f"{cause} (on {box.host.name})"
         raise
 
 
