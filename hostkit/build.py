@@ -117,7 +117,7 @@ def make(spec: dict, directory: str) -> str:
     }
     arguments = [install.uv(spec["uv"]), "build", "--wheel", "--no-build-isolation", "--out-dir", out,
                  "--python", os.path.join(binaries, "python"), os.path.join(source, root)]  # fmt: skip
-    events.log("building {}, {} compilers at once".format(spec["name"], many))
+    events.log("building {} with MAX_JOBS={}".format(spec["name"], many))
     compiling.run(spec["distribution"], arguments, env, source, os.path.join(directory, "log"))
     wheels = sorted(name for name in os.listdir(out) if name.endswith(".whl"))
     right = "{}-{}-".format(spec["distribution"].replace("-", "_"), spec["version"])

@@ -7,7 +7,7 @@ import re
 import select
 import subprocess
 import time
-from typing import BinaryIO, Sequence
+from typing import IO, Sequence
 
 from hostkit import events, shell, space
 from hostkit.errors import Failure
@@ -28,7 +28,7 @@ def run(what: str, arguments: Sequence[str], env: dict, place: str, log: str) ->
     + log: the file its whole output goes into
     Raises Failure with the lines that say why, what to do, and where the log is.
     """
-    with open(log, "wb") as handle:
+    with open(log, "wb", buffering=0) as handle:  # who follows it sees it as it comes
         lines, status = follow(what, arguments, env, place, handle)
     if status == 0:
         return
@@ -38,7 +38,7 @@ def run(what: str, arguments: Sequence[str], env: dict, place: str, log: str) ->
     raise Failure("building {} {}: {}".format(what, ended, "; ".join(reason(lines))), remedy(lines, env, log))
 
 
-def follow(what: str, arguments: Sequence[str], env: dict, place: str, log: BinaryIO) -> "tuple[list, int]":
+def follow(what: str, arguments: Sequence[str], env: dict, place: str, log: IO[bytes]) -> "tuple[list, int]":
     """(the last lines of both streams, exit status)."""
     process = subprocess.Popen(
         list(arguments),

@@ -93,7 +93,7 @@ def test_the_wheel_is_in_the_store_and_nothing_else_is_left(root: Path, capsys: 
     assert path.stat().st_mode & 0o777 == 0o644
     assert left(root) == ["builds/tiny-1.0-abc.json"]
     assert not (root / "builds" / ".tiny-1.0-abc.building").exists()
-    assert "3 compilers at once" in capsys.readouterr().out
+    assert "MAX_JOBS=3" in capsys.readouterr().out
 
 
 def test_the_second_time_nothing_is_built_unless_the_wheel_is_gone(root: Path) -> None:
@@ -199,3 +199,9 @@ def test_progress_is_told_while_it_builds(capsys: pytest.CaptureFixture[str], mo
     build.run(spec(f'echo "[7/9] b"; {GOOD}'))
     said = [json.loads(line)["message"] for line in capsys.readouterr().out.splitlines()]
     assert "tiny: step 7 of 9" in said or "tiny: step 1 of 2" in said
+
+
+def test_the_log_can_be_followed(root: Path) -> None:
+    log = root / "builds" / ".tiny-1.0-abc.building" / "log"
+    seen = f'until grep -q first "{log}"; do sleep 0.02; done; echo last; {GOOD}'
+    build.run(spec(f"echo first; {seen}"))
