@@ -1,4 +1,4 @@
-"""What a runtime is made of besides its lock: wheels and sources that are patched, extensions compiled ahead."""
+"""What a runtime is made of besides its lock: wheels and sources that are patched, what is compiled on a box."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints, model_validator
 
-from gpufleet.schema import Data, Name, RelativePath, Sha256, Url
+from gpufleet.schema import Data, Env, Name, RelativePath, Sha256, Url
 
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Filename = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.whl$")]
+Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.tar\.gz$")]
 Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
 
 
@@ -85,3 +86,32 @@ class Compile(Data):
     name: Name
     script: Script
     into: RelativePath  # the folder below site-packages that it fills; like boxes get it as files
+
+
+class Fetch(Data):
+    """A git repository that a build takes from the network by itself, at what its own files pin.
+
+    For reading and for saying so: gpufleet neither fetches nor checks it. `mirrors.git` may take its host's place.
+    """
+
+    git: Url
+    at: Version  # a commit, or a tag
+
+
+class Build(Data):
+    """A distribution that is compiled from its source archive on one box, with the stack's toolkit.
+
+    Like boxes get the wheel that came of it. Nothing is isolated: what it is built with is in a lock of its own.
+    """
+
+    name: Name
+    version: Version
+    filename: Archive
+    sha256: Sha256
+    url: Url | None = None  # where the archive is when no package index has it
+    patches: Name | None = None  # a folder of files/patches
+    lock: (
+        Name  # files/locks/<lock>-py311.txt, one for each Python of the stack: the build's environment, torch included
+    )
+    env: Env = {}  # stronger than what is computed: MAX_JOBS too
+    fetches: list[Fetch] = []

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from gpufleet.building import Building
 from gpufleet.parts import Patched
 from gpufleet.patches import read_series
 from gpufleet.paths import ROOT
@@ -20,11 +21,11 @@ RECIPE = "2"
 
 @dataclass(frozen=True)
 class Runtime:
-    """A stack for one Python; with extensions to compile also for one toolkit, and for the box's architectures.
+    """A stack for one Python; where something is compiled also for one toolkit, and for the box's architectures.
 
     + python: minor version, `3.11`
     + toolkit: `13-0`, None when nothing is compiled
-    + archs: `sm75`, what its extensions are compiled for
+    + archs: `sm75`, what it is compiled for
     """
 
     stack: Stack
@@ -45,7 +46,15 @@ class Runtime:
                 digest.update(read_series(stack.files / "patches" / part.patches).digest.encode())
         for step in stack.compile:
             digest.update(script_path(stack, step.script).read_bytes())
+        if self.building:
+            digest.update(self.building.name.encode())
         return f"{stack.name}-{digest.hexdigest()[:12]}"
+
+    @cached_property
+    def building(self) -> Building | None:
+        """What of it is built from source, on one box for all like it; None where nothing is."""
+        build = self.stack.build
+        return Building(self.stack, build, self.python, self.toolkit, self.archs) if build else None
 
     @property
     def path(self) -> str:
@@ -60,7 +69,7 @@ def script_path(stack: Stack, script: str) -> Path:
 def runtime_of(stack: Stack, facts: Mapping[str, Any], toolkit: str | None) -> Runtime:
     """The runtime of a stack on a box: by its Python, and by its cards where something is compiled for them."""
     python = stack.python_for((facts.get("python") or {}).get("version"))
-    if not stack.compile:
+    if not stack.compile and not stack.build:
         return Runtime(stack, python)
     return Runtime(stack, python, toolkit, archs_of(facts.get("gpus") or [], stack))
 

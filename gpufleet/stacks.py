@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet import engines
 from gpufleet.catalogue import Entry
-from gpufleet.parts import Compile, Source, Uv, Version, Wheel
+from gpufleet.parts import Build, Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
 from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Url, Variable
@@ -58,6 +58,8 @@ class Stack(Entry):
     wheels: list[Wheel] = []
     sources: list[Source] = []
     compile: list[Compile] = []
+    from_source: bool = False  # with `build`: says on its first lines that this stack takes hours on one box
+    build: Build | None = None
     verify: list[OneLine] = []
     env: Env = {}  # a value may hold {cores}: the box's physical cores
     args: Args = {}
@@ -68,6 +70,10 @@ class Stack(Entry):
     def _whole(self) -> Stack:
         if (self.lock is None) != (self.uv is None):
             raise ValueError("`lock` and `uv` go together: both, or neither for a stack that is only planned with")
+        if self.from_source != (self.build is not None):
+            raise ValueError("`from_source: true` and `build` go together: both, or neither")
+        if self.build and self.build.name in {wheel.name for wheel in self.wheels}:
+            raise ValueError(f"{self.build.name} is both in `wheels` and built; keep one")
         return self
 
     @cached_property
@@ -95,6 +101,11 @@ class Stack(Entry):
 
     def lock_text(self, python: str) -> str:
         return self.lock_path(python).read_text(encoding="utf-8") if self.lock else ""
+
+    def build_lock_path(self, python: str) -> Path | None:
+        """The lock of what `build` is built with; None for a stack that builds nothing."""
+        short = python.replace(".", "")
+        return self.files / "locks" / f"{self.build.lock}-py{short}.txt" if self.build else None
 
     def python_for(self, found: str | None) -> str:
         """The Python minor it is installed with where `python3` is `found`, `3.11.2`; of another one the rules say

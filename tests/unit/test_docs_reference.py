@@ -24,6 +24,7 @@ KEYS = [  # the page, its heading, what is described there, what its keys begin 
     ("stacks", "wheels", parts.Wheel, "wheels."),
     ("stacks", "sources", parts.Source, "sources."),
     ("stacks", "compile", parts.Compile, "compile."),
+    ("stacks", "build", parts.Build, "build."),
     ("stacks", "patches_from", parts.GitPatches, ""),
     ("stacks", "versions", stacks.Versions, "versions."),
     ("stacks", "by_trait", ByTrait, "by_trait."),

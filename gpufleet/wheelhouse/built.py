@@ -1,0 +1,84 @@
+"""Builds from source, as this controller sees them: what one needs, and the wheels that came of earlier ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+from gpufleet import sdist
+from gpufleet.building import Building
+from gpufleet.settings import Fetch, Mirrors
+from gpufleet.wheelhouse import prepare
+from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item, Made, uv_item
+from gpufleet.wheelhouse.lock import parse
+from gpufleet.wheelhouse.store import Store
+
+
+def needed(building: Building) -> tuple[Item, list[Item]]:
+    """(the source archive as published, uv and the wheels of the build's environment).
+
+    Raises ConfigError for a lock that cannot be read, OSError for one that is not there.
+    """
+    build, stack = building.build, building.stack
+    origin = FromUrl(build.url) if build.url else FromIndex(build.name, build.version)
+    if stack.uv is None:
+        raise FetchError(f"{stack.name} has no lock, so nothing can be built. Set another stack.")
+    path = stack.build_lock_path(building.python)
+    assert path is not None
+    pins = parse(building.lock, f"files/locks/{path.name}")
+    wheels = [
+        Item(pin.filename, pin.sha256, pin.size, FromIndex(pin.name, pin.version, stack.torch_index)) for pin in pins
+    ]
+    return Item(build.filename, build.sha256, None, origin), [uv_item(stack.uv), *wheels]
+
+
+def ready(
+    building: Building, store: Store, mirrors: Mirrors, fetch: Fetch, say: Callable[[str], None]
+) -> tuple[Item, list[Item]]:
+    """(the source archive, patched; uv and the wheels), all in the store.
+
+    Raises FetchError, ConfigError, PatchError, SdistError.
+    """
+    archive, wheels = needed(building)
+    lacking = [item.filename for item in (archive, *wheels) if not store.has(item)]
+    if fetch.offline and lacking:
+        raise FetchError(
+            f"{building.name}: {', '.join(lacking[:8])}: not in the store, and fetch.offline is set. "
+            "Get it on a connected controller, and copy its store."
+        )
+    prepare.bring([archive, *wheels], store, mirrors, say)
+    packed = sdist.patched(store.path(archive), archive.sha256, building.series)
+    for line in packed.moved:
+        say(line)
+    source = Item(packed.filename, packed.sha256, len(packed.data), Made())
+    if not store.has(source):
+        store.write(source, packed.stream(), "what was packed here")
+    return source, [store.sized(item) for item in wheels]
+
+
+def find(store: Store, name: str) -> Item | None:
+    """The wheel of an earlier build of this name, while the store has it."""
+    try:
+        said = json.loads(_record(store, name).read_text(encoding="utf-8"))
+        item = Item(said["filename"], said["sha256"], said["size"], Made())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return item if store.has(item) else None
+
+
+def keep(store: Store, name: str, wheel: Mapping[str, Any], content: IO[bytes], box: str) -> Item:
+    """Take a wheel that a box has built into the store, and remember what it was built of. Raises FetchError."""
+    item = Item(wheel["filename"], wheel["sha256"], wheel["size"], Made())
+    store.write(item, content, box)
+    record = _record(store, name)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    aside = record.with_suffix(".part")
+    aside.write_text(json.dumps({"filename": item.filename, "sha256": item.sha256, "size": item.size}))
+    aside.replace(record)
+    return item
+
+
+def _record(store: Store, name: str) -> Path:
+    return store.root / "built" / f"{name}.json"

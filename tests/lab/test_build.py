@@ -1,0 +1,157 @@
+"""Built from source on a box without a route outside: killed in the middle, finished by the next run."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpufleet import kit, sdist
+from gpufleet.building import Building
+from gpufleet.runtime import Runtime
+from gpufleet.wheelhouse.items import Item, Made, uv_item
+from lab import pip, rootfs, state
+from operations import building as operation
+from tests.lab import kernels
+from tests.lab.support import SmallLab, small_lab, wait_for
+
+pytestmark = pytest.mark.lab
+
+BOX = "lab-1"
+KIT = "/opt/gpufleet/kit/test.pyz"
+BUILDS = "/opt/gpufleet/builds"
+
+
+@dataclass(frozen=True)
+class Question:
+    """A build, and the spec the operation makes of it."""
+
+    building: Building
+    spec: dict[str, Any]
+
+    @property
+    def attempt(self) -> str:
+        return f"{BUILDS}/.{self.building.name}.building"
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[SmallLab]:
+    with small_lab("build", 93, ["cpu-only"]) as found:
+        place(found, KIT, kit.build().data)
+        mirrors = found.mirrors()
+        repository = {
+            "name": "gpufleet-cuda",
+            "url": mirrors["cuda"].replace("{distro}", "debian12"),
+            "key_url": mirrors["cuda_key"].replace("{distro}", "debian12"),
+            "fingerprint": mirrors["cuda_key_fingerprint"],
+        }
+        packages = ["cuda-toolkit-13-0", "g++", "python3-dev"]
+        ask(found, "apt", {"packages": packages, "repository": repository})
+        yield found
+
+
+@pytest.fixture(scope="module")
+def question(lab: SmallLab, tmp_path_factory: pytest.TempPathFactory) -> Question:
+    """The build of a package of vLLM's shape; all that it needs lies in the box's store."""
+    folder = tmp_path_factory.mktemp("source")
+    sha256 = kernels.archive(folder / kernels.ARCHIVE)
+    stack = kernels.page(folder / "files", sha256)
+    runtime = Runtime(stack, "3.11", "13-0", ("sm75",))
+    building = runtime.building
+    assert building is not None and stack.uv is not None
+    packed = sdist.patched(folder / kernels.ARCHIVE, sha256, building.series)
+    source = Item(packed.filename, packed.sha256, len(packed.data), Made())
+    pins = kernels.tools()
+    cache = lab.where.cache / "wheels"
+    uv = uv_item(stack.uv)
+    wanted = [f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}" for pin in pins]
+    pip.download([*wanted, f"uv=={stack.uv.version} --hash=sha256:{stack.uv.sha256}"], cache)
+    wheels = [uv, *(Item(pin.filename, pin.sha256, pin.size, Made()) for pin in pins)]
+    for item in wheels:
+        stock(lab, item, (cache / item.filename).read_bytes())
+    stock(lab, source, packed.data)
+    return Question(building, operation.spec(runtime, building, source, wheels, None))
+
+
+def place(lab: SmallLab, path: str, data: bytes) -> None:
+    target = rootfs.root(lab.where, BOX) / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+
+
+def stock(lab: SmallLab, item: Item, data: bytes) -> None:
+    place(lab, f"{operation.STORE}/{item.sha256}/{item.filename}", data)
+
+
+def command(verb: str, spec: dict[str, Any]) -> str:
+    return f"printf %s {shlex.quote(json.dumps(spec))} | python3 {KIT} {verb}"
+
+
+def ask(lab: SmallLab, verb: str, spec: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a verb of the kit says on the box, its answer last."""
+    events = [json.loads(line) for line in lab.sh(BOX, command(verb, spec)).splitlines()]
+    assert events[-1]["event"] == "result", events
+    return events
+
+
+def follower(lab: SmallLab, question: Question) -> subprocess.Popen[bytes]:
+    """A connection that follows the build as a job."""
+    init = str(state.load(lab.where).box(BOX).pid)
+    script = command("job", {"verb": "build", "spec": question.spec})
+    words = ["nsenter", "-t", init, "-m", "-u", "-i", "-n", "-p", "-C", "sh", "-c", script]
+    return subprocess.Popen(words, stdout=subprocess.PIPE)
+
+
+def test_killed_in_the_middle_nothing_has_its_name(lab: SmallLab, question: Question) -> None:
+    log = rootfs.root(lab.where, BOX) / f"{question.attempt}/log".lstrip("/")
+    lab.sh(BOX, f"touch {kernels.HOLD}")
+    following = follower(lab, question)
+    last = f"[{kernels.KERNELS}/{kernels.KERNELS + 1}]".encode()
+    assert following.stdout is not None
+    try:
+        wait_for(lambda: log.exists() and last in log.read_bytes(), 300)
+    finally:
+        following.stdout.close()  # the connection breaks
+        following.kill()
+        following.wait()
+    assert lab.sh(BOX, "systemctl is-active 'gpufleet-job-*'") == "active"  # the build goes on
+    lab("kill", BOX)
+    lab("start", BOX)  # without the file that held the build, which was in memory
+    assert lab.sh(BOX, f"ls -A {BUILDS}") == f".{question.building.name}.building"
+    assert lab.sh(BOX, f"find {question.attempt} -name CMakeCache.txt") != ""
+    assert lab.sh(BOX, f"find {operation.STORE} -name '{kernels.NAME}*.whl'") == ""
+
+
+def test_the_next_run_clears_that_away_and_builds(lab: SmallLab, question: Question, tmp_path: Path) -> None:
+    events = ask(lab, "job", {"verb": "build", "spec": question.spec})
+    said = [event.get("message") for event in events]
+    assert f"an earlier build of {question.building.name} did not end: it is begun anew" in said
+    wheel = events[-1]["wheel"]
+    assert wheel["filename"] == f"{kernels.NAME}-{question.building.version}-cp311-cp311-linux_x86_64.whl"
+    path = f"{operation.STORE}/{wheel['sha256']}/{wheel['filename']}"
+    assert lab.sh(BOX, f"sha256sum {path}").split()[0] == wheel["sha256"]
+    assert lab.sh(BOX, f"ls -A {BUILDS}") == f"{question.building.name}.json"
+    content = (rootfs.root(lab.where, BOX) / path.lstrip("/")).read_bytes()
+    assert len(content) == wheel["size"]
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert f"{kernels.NAME}/patched.py" in archive.namelist()
+        (name,) = [name for name in archive.namelist() if name.endswith(".so")]
+        library = Path(archive.extract(name, tmp_path))
+    assert kernels.architectures(library.read_bytes()) == {75}
+    loaded = ctypes.CDLL(str(shutil.copy(library, tmp_path / "kernels.so")))
+    assert [loaded.many_3(), loaded.many_4()] == [33, 4]  # the one is patched
+
+
+def test_then_there_is_nothing_to_build(lab: SmallLab, question: Question) -> None:
+    events = ask(lab, "job", {"verb": "build", "spec": question.spec})
+    assert events[-1]["seconds"] == 0 and len(events) == 1

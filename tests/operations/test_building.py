@@ -1,0 +1,205 @@
+"""A build in a run: on the first box that needs it, in a job, once; its wheel kept for every other."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from gpufleet.errors import BoxError
+from gpufleet.runtime import Runtime
+from gpufleet.settings import Settings
+from gpufleet.stacks import Stack
+from gpufleet.wheelhouse.items import Item, Made
+from gpufleet.wheelhouse.store import Store
+from operations import building
+from operations.deployment import Deployment
+from tests.unit.test_building import page
+from tests.unit.test_sdist import PATCH as SERIES
+from tests.unit.test_sdist import released
+
+WHEEL = b"a wheel"
+UV = b"uv"
+TOOL = b"a build tool"
+
+
+class Box:
+    """A box that answers what a build answers; `fails`: with an error instead."""
+
+    def __init__(self, name: str, fails: str | None = None, fetch: dict[str, Any] | None = None) -> None:
+        self.said: list[str] = []
+        self.calls: list[tuple[str, Any]] = []
+        self.brought: list[Item] = []
+        self.fails = fails
+        sftp = SimpleNamespace(open_sftp=lambda: SimpleNamespace(open=self.open))
+        self.host = SimpleNamespace(name=name, log=self.said.append, connector=SimpleNamespace(client=sftp))
+        self.plan = SimpleNamespace(settings=Settings.model_validate({"fetch": fetch or {}}))
+
+    def open(self, path: str, mode: str) -> Any:
+        assert mode == "rb"
+        self.opened = path
+        handle = io.BytesIO(WHEEL)
+        handle.prefetch = lambda: None  # type: ignore[attr-defined]
+        return handle
+
+    def call(self, verb: str, spec: dict[str, Any]) -> dict[str, Any]:
+        self.calls.append((verb, spec))
+        if self.fails:
+            raise BoxError(self.host.name, self.fails, "mend it")
+        digest = hashlib.sha256(WHEEL).hexdigest()
+        return {"wheel": {"filename": "pkg-1.0+x-py3-none-any.whl", "sha256": digest, "size": len(WHEEL)}, "seconds": 9}
+
+
+def bring(box: Any, items: Any) -> None:
+    box.brought += items
+
+
+def built(box: Box, runtime: Runtime, store: Store) -> list[Item]:
+    return building.built(cast(Deployment, box), runtime, store, bring)
+
+
+@pytest.fixture(autouse=True)
+def run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test is a run of its own."""
+    monkeypatch.setattr(building, "_failed", {})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def stack(tmp_path: Path, store: Store) -> Stack:
+    """All that is to be fetched for it lies in the store."""
+    files = tmp_path / "files"
+    (files / "patches" / "pkg").mkdir(parents=True)
+    (files / "patches" / "pkg" / "series").write_text("0001-two.patch\n")
+    (files / "patches" / "pkg" / "0001-two.patch").write_text(SERIES)
+    (files / "locks").mkdir()
+    archive, digest = released(tmp_path / "pkg-1.0.tar.gz")
+    tool = hashlib.sha256(TOOL).hexdigest()
+    (files / "locks" / "pkg-build-py311.txt").write_text(
+        f"tool==1.0 \\\n    --hash=sha256:{tool}\n    # tool-1.0-py3-none-any.whl {len(TOOL)}\n"
+    )
+    uv = {"version": "1.0", "sha256": hashlib.sha256(UV).hexdigest()}
+    build = {"name": "pkg", "filename": archive.name, "sha256": digest, "patches": "pkg", "lock": "pkg-build"}
+    uv_wheel = "uv-1.0-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+    for name, data in {archive.name: archive.read_bytes(), "tool-1.0-py3-none-any.whl": TOOL, uv_wheel: UV}.items():
+        store.write(Item(name, hashlib.sha256(data).hexdigest(), None, Made()), io.BytesIO(data), "the test")
+    return page(files, build, uv=uv, lock="pkg")
+
+
+def runtime(stack: Stack, toolkit: str | None = "13-0", archs: tuple[str, ...] = ("sm75",)) -> Runtime:
+    return Runtime(stack, "3.11", toolkit, archs)
+
+
+def test_the_first_box_builds_and_the_wheel_is_kept(stack: Stack, store: Store) -> None:
+    box, needs = Box("one"), runtime(stack)
+    (item,) = built(box, needs, store)
+    assert store.path(item).read_bytes() == WHEEL
+    assert box.opened == f"/opt/gpufleet/store/{item.sha256}/{item.filename}"
+    ((verb, job),) = box.calls
+    assert (verb, job["verb"]) == ("job", "build")
+    spec = job["spec"]
+    assert needs.building is not None
+    assert (spec["name"], spec["version"]) == (needs.building.name, needs.building.version)
+    assert [item["filename"] for item in spec["files"]] == ["tool-1.0-py3-none-any.whl"]
+    assert "MAX_JOBS" not in spec["env"]  # by it the spec would differ from run to run, and no job be found again
+    source = next(item for item in box.brought if item.filename == spec["source"]["filename"])
+    assert source.sha256 == spec["source"]["sha256"] and store.has(source)
+    assert {item.filename for item in box.brought} >= {spec["uv"]["filename"], "tool-1.0-py3-none-any.whl"}
+
+
+def test_the_next_box_and_the_next_run_get_the_wheel(stack: Stack, store: Store) -> None:
+    first = built(Box("one"), runtime(stack), store)
+    other = Box("two")
+    assert built(other, runtime(stack), store) == first
+    assert other.calls == [] and other.brought == []
+
+
+def test_another_card_has_a_build_of_its_own(stack: Stack, store: Store) -> None:
+    built(Box("one"), runtime(stack), store)
+    other = Box("two")
+    built(other, runtime(stack, archs=("sm80",)), store)
+    assert len(other.calls) == 1
+
+
+def test_a_wheel_that_is_gone_is_built_again(stack: Stack, store: Store) -> None:
+    (item,) = built(Box("one"), runtime(stack), store)
+    store.path(item).unlink()
+    again = Box("one")
+    assert built(again, runtime(stack), store) == [item]
+    assert len(again.calls) == 1
+
+
+def test_where_a_build_failed_no_other_box_tries_in_this_run(stack: Stack, store: Store) -> None:
+    with pytest.raises(BoxError, match=r"^one: a\.cu: error"):
+        built(Box("one", fails="a.cu: error"), runtime(stack), store)
+    other = Box("two")
+    with pytest.raises(BoxError, match=r"^two: pkg-1.0-\w+ was not built: a.cu: error \(on one\)"):
+        built(other, runtime(stack), store)
+    assert other.calls == []
+
+
+def test_what_arrives_damaged_is_not_kept(stack: Stack, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    box = Box("one")
+    monkeypatch.setattr(box, "open", lambda path, mode: _prefetched(b"another"))
+    with pytest.raises(BoxError, match=r"^one: pkg-1.0\+x-py3-none-any.whl: one has sha256"):
+        built(box, runtime(stack), store)
+    assert not list((store.root / "built").glob("*"))
+
+
+def _prefetched(data: bytes) -> Any:
+    handle = io.BytesIO(data)
+    handle.prefetch = lambda: None  # type: ignore[attr-defined]
+    return handle
+
+
+@pytest.mark.parametrize(
+    ("toolkit", "archs", "said"), [(None, ("sm75",), "no CUDA toolkit"), ("13-0", (), "no GPU of its architectures")]
+)
+def test_a_box_that_cannot_build_says_why(
+    stack: Stack, store: Store, toolkit: str | None, archs: tuple[str, ...], said: str
+) -> None:
+    with pytest.raises(BoxError, match=f"for which this box has {said}"):
+        built(Box("one"), runtime(stack, toolkit, archs), store)
+
+
+def test_a_stack_that_builds_nothing_needs_nothing(stack: Stack, store: Store) -> None:
+    plain = stack.model_copy(update={"build": None, "from_source": False})
+    assert built(Box("one"), runtime(plain), store) == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda files: (files / "patches" / "pkg" / "series").unlink(), "series: no such file"),
+        (lambda files: (files / "locks" / "pkg-build-py311.txt").unlink(), "pkg-build-py311.txt"),
+        (lambda files: (files / "locks" / "pkg-build-py311.txt").write_text("tool==1.0\n"), "no hash"),
+        (
+            lambda files: (files / "patches" / "pkg" / "0001-two.patch").write_text(SERIES.replace("= 1", "= 7")),
+            "0001-two.patch:3: pkg/value.py, hunk 1: does not match",
+        ),
+    ],
+)
+def test_what_is_wrong_on_the_controller_is_the_boxs_failure(
+    stack: Stack, store: Store, spoil: Callable[[Path], object], said: str
+) -> None:
+    spoil(stack.files)
+    box = Box("one")
+    with pytest.raises(BoxError, match=said):
+        built(box, runtime(stack), store)
+    assert box.calls == []
+
+
+def test_offline_what_is_not_there_is_named(stack: Stack, store: Store) -> None:
+    (lock,) = (stack.files / "locks").glob("*.txt")
+    lock.write_text(lock.read_text().replace(hashlib.sha256(TOOL).hexdigest(), "9" * 64))
+    with pytest.raises(BoxError, match=r"tool-1.0-py3-none-any.whl: not in the store, and fetch.offline is set"):
+        built(Box("one", fetch={"offline": True}), runtime(stack), store)
