@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import IO, Any
+from typing import Any
 
 import gevent
-from paramiko import SSHException
 
 from gpufleet.building import Building
 from gpufleet.errors import BoxError, ConfigError
@@ -17,9 +16,9 @@ from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
 from operations.deployment import Deployment
+from operations.taking import take
 
 Bring = Callable[[Deployment, Sequence[Item]], object]
-STORE = "/opt/gpufleet/store"  # on a box
 LOOK_SECONDS = 2.0  # how often it is looked whether another box's build has ended
 
 # Builds that failed in this run, and how: hours on the next box would end as they did on the first.
@@ -79,25 +78,11 @@ def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, 
         box.host.log(f"building {name} from source on this box: it takes hours, and goes on without this connection")
         question = spec(runtime, building, source, wheels, settings.mirrors.git)
         answer = box.call("job", {"verb": "build", "spec": question})
-        wheel = answer["wheel"]
-        with _opened(box, f"{STORE}/{wheel['sha256']}/{wheel['filename']}") as content:
-            return records.keep(store, name, wheel, content, box.host.name)
+        return take(box, answer["wheel"], store, name)
     except (BoxError, FetchError) as error:
         cause = error.cause if isinstance(error, BoxError) else str(error).rstrip(".")
         _failed[name] = f"{cause} (on {box.host.name})"
         raise
-
-
-def _opened(box: Deployment, path: str) -> IO[bytes]:
-    """A file of the box, read over its SSH connection. Raises BoxError."""
-    try:
-        client: Any = getattr(box.host.connector, "client", None)
-        handle = client.open_sftp().open(path, "rb")
-        handle.prefetch()
-    except (SSHException, OSError, EOFError) as error:
-        raise BoxError(box.host.name, f"{path} cannot be read by SFTP ({error})", "allow SFTP on the box") from error
-    opened: IO[bytes] = handle
-    return opened
 
 
 def _waiting(box: Deployment, name: str) -> Callable[[], object]:

@@ -1,25 +1,34 @@
-"""Runtimes: the patched wheels are made once on the controller, sent, and installed beside what is there."""
+"""Runtimes: what they are made of is got and made once on the controller, brought to the boxes, and installed there.
+
+What is compiled for a runtime is compiled on the first box that needs it; every like box gets the same bytes.
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
+import gevent
 from pyinfra.api.operation import operation
 
-from gpufleet import wheel
-from gpufleet.errors import BoxError
+from gpufleet.errors import BoxError, ConfigError
 from gpufleet.patches import PatchError
 from gpufleet.runtime import Runtime
-from gpufleet.stacks import Stack
-from gpufleet.wheel import Repacked, WheelError
+from gpufleet.wheelhouse import built as records
+from gpufleet.wheelhouse import prepare
+from gpufleet.wheelhouse.items import FetchError, Item
+from gpufleet.wheelhouse.store import Store, default_root
+from operations import swarm
+from operations.building import built
 from operations.deployment import Commands, Deployment, build_lock
+from operations.runtime_spec import spec
+from operations.taking import take
 
-BLOCK = 256 * 1024
+LOOK_SECONDS = 1.0  # how often it is looked whether another box has compiled
+
+# What each runtime of this run is made of, by its name and the settings it was got with.
+_ready: dict[tuple[str, str], list[Item]] = {}
 
 
 @operation()
@@ -35,57 +44,88 @@ def installed(box: Deployment) -> Commands:
 
         runtime.installed(name="Runtimes", box=box)
     """
-    yield from box.each(box.changes.runtimes, "all runtimes are complete", partial(install, box))
+    if box.changes.runtimes:
+        yield from box.command(lambda: _install_all(box))
+    else:
+        box.host.noop("all runtimes are complete")
 
 
-def install(box: Deployment, runtime: Runtime) -> None:
-    """Install one runtime; wheels go over only when the box asks for them. Raises BoxError."""
-    stack = runtime.stack
-    if not stack.installable:
-        raise BoxError(box.host.name, f"{stack.name} has no lock, so nothing can be installed", "set another `stack`")
-    with build_lock:
-        wheels = {made.path.name: made for made in _wheels(box, stack)}
-    mirrors = box.plan.settings.mirrors
-    spec: dict[str, Any] = {
-        "name": runtime.name,
-        "python": f"python{runtime.python}",
-        "uv": stack.uv.model_dump() if stack.uv else None,
-        "lock": stack.lock_text(runtime.python),
-        "wheels": [{"name": name, "sha256": made.sha256} for name, made in wheels.items()],
-        "index": {"pypi": mirrors.pypi, "torch": mirrors.torch or stack.torch_index},
-        "instances": [item.name for item in box.plan.instances if item.runtime.name == runtime.name],
-        "verify": stack.verify,
-        "env": stack.env,
-        "facts": {"stack": stack.name, "runtime": runtime.name, "wheels": {n: m.sha256 for n, m in wheels.items()}},
-    }
-    for missing in box.call("runtime", spec).get("missing", []):
-        made = wheels[missing["name"]]
-        size = made.path.stat().st_size
-        box.host.log(f"sending {made.path.name} ({size >> 20} MiB)")
-        file = {"filename": made.path.name, "sha256": made.sha256, "size": size, "offset": 0}
-        box.call("receive", file, payload=_blocks(made.path))
-    if box.call("runtime", spec).get("missing"):
-        raise BoxError(box.host.name, f"{runtime.name}: wheels that were sent are not there", "deploy again")
+def _install_all(box: Deployment) -> None:
+    store = Store(default_root())
+    items = [item for runtime in box.changes.runtimes for item in install(box, runtime, store)]
+    # What the controller has is not needed on the box any more.
+    swarm.forget(box, [item for item in items if store.has(item)])
 
 
-def _wheels(box: Deployment, stack: Stack) -> list[Repacked]:
-    """The stack's patched wheels, made on this controller or found in its cache."""
+def install(box: Deployment, runtime: Runtime, store: Store) -> list[Item]:
+    """Install one runtime; returns the files it was made of. Raises BoxError."""
+    if not runtime.stack.installable:
+        cause = f"{runtime.stack.name} has no lock, so nothing can be installed"
+        raise BoxError(box.host.name, cause, "set another `stack`")
+    bring = partial(_bring, store)
+    items = _ready_items(box, runtime, store) + built(box, runtime, store, bring)
+    bring(box, items)
+    if runtime.stack.compile:
+        _compile_once(box, runtime, items, store)
+    else:
+        _install(box, runtime, items)
+    return items
+
+
+def _ready_items(box: Deployment, runtime: Runtime, store: Store) -> list[Item]:
+    """All that is got and made on this controller for a runtime, once for all boxes of the run. Raises BoxError."""
+    settings = box.plan.settings
+    key = (runtime.name, settings.mirrors.model_dump_json() + settings.fetch.model_dump_json())
     try:
-        return [
-            wheel.repack(wheel.fetch(entry, cache()), entry, stack.files / "patches", cache()) for entry in stack.wheels
-        ]
-    except (WheelError, PatchError, OSError, BadZipFile) as error:
-        raise BoxError(
-            box.host.name, f"{stack.name} could not be made: {error}", "mend that on the controller"
-        ) from error
+        with build_lock:
+            if key not in _ready:
+                _ready[key] = prepare.ready(runtime, store, settings.mirrors, settings.fetch, box.host.log)
+            return _ready[key]
+    except (FetchError, ConfigError, PatchError, OSError) as error:
+        cause = " ".join(str(error).split()).rstrip(".")
+        raise BoxError(box.host.name, cause, "mend that on the controller, then deploy again") from error
 
 
-def cache() -> Path:
-    """Where this controller keeps wheels: fetched once, patched once."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "wheels"
+def _bring(store: Store, box: Deployment, items: Sequence[Item]) -> None:
+    """Have files in the box's store: from the controller, from other boxes, or from outside, as the settings say."""
+    settings = box.plan.settings
+    lacking = [item for item in items if not store.has(item)]
+    try:
+        addresses = prepare.addresses(lacking, settings.mirrors) if lacking else {}
+    except FetchError as error:
+        raise BoxError(box.host.name, str(error).rstrip("."), "mend that, then deploy again") from error
+    swarm.bring(box, items, store, settings.fetch.peers, addresses)
 
 
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as handle:
-        while block := handle.read(BLOCK):
-            yield block
+def _compile_once(box: Deployment, runtime: Runtime, items: Sequence[Item], store: Store) -> None:
+    """Install a runtime that has extensions: the first box compiles them, the others wait for what it made."""
+    name = f"{runtime.name}-compiled"
+    with store.turn(name, _waiting(box, runtime.name)):
+        found = records.find(store, name)
+        if found is None:
+            compiled = _install(box, runtime, items)["compiled"]
+            if compiled:
+                take(box, compiled, store, name)
+            return
+    _bring(store, box, [found])
+    _install(box, runtime, items, records.said(store, name))
+
+
+def _install(
+    box: Deployment, runtime: Runtime, items: Sequence[Item], compiled: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """In a job: it goes on when the connection breaks, and the next deploy finds it."""
+    return box.call("job", {"verb": "runtime", "spec": spec(box.plan, runtime, items, compiled)})
+
+
+def _waiting(box: Deployment, name: str) -> Callable[[], object]:
+    """Called again and again while another box compiles the same; says so once."""
+    told: list[str] = []
+
+    def wait() -> None:
+        if not told:
+            told.append(name)
+            box.host.log(f"another box compiles for {name}: waiting for what it makes")
+        gevent.sleep(LOOK_SECONDS)
+
+    return wait

@@ -61,6 +61,15 @@ def bring(
     swarm.bring(box, items, store, peers, addresses or {})
 
 
+def forget(box: Box, items: Sequence[Item]) -> None:
+    """Free the box's store of these files, unless some box of this run still waits for files. Raises BoxError."""
+    if swarm.spread.wants:
+        return
+    for item in items:
+        swarm.spread.lost(box.host.name, item.sha256)
+    box.call("forget", {"files": [{"filename": item.filename, "sha256": item.sha256} for item in items]})
+
+
 @dataclass
 class Swarm:
     """The boxes of a run, and what of them is shared. All in one thread: only I/O gives way to another greenlet."""

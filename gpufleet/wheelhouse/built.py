@@ -61,11 +61,17 @@ def ready(
 def find(store: Store, name: str) -> Item | None:
     """The wheel of an earlier build of this name, while the store has it."""
     try:
-        said = json.loads(_record(store, name).read_text(encoding="utf-8"))
-        item = Item(said["filename"], said["sha256"], said["size"], Made())
+        found = said(store, name)
+        item = Item(found["filename"], found["sha256"], found["size"], Made())
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return item if store.has(item) else None
+
+
+def said(store: Store, name: str) -> dict[str, Any]:
+    """What the box that made it said of it. Raises OSError or ValueError without a record that can be read."""
+    found: dict[str, Any] = json.loads(_record(store, name).read_text(encoding="utf-8"))
+    return found
 
 
 def keep(store: Store, name: str, wheel: Mapping[str, Any], content: IO[bytes], box: str) -> Item:
@@ -75,7 +81,7 @@ def keep(store: Store, name: str, wheel: Mapping[str, Any], content: IO[bytes], 
     record = _record(store, name)
     record.parent.mkdir(parents=True, exist_ok=True)
     aside = record.with_suffix(".part")
-    aside.write_text(json.dumps({"filename": item.filename, "sha256": item.sha256, "size": item.size}))
+    aside.write_text(json.dumps(dict(wheel)))
     aside.replace(record)
     return item
 
