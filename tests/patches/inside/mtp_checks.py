@@ -1,4 +1,4 @@
-"""0001: the MTP draft without the target's quantisation. The layers are stand-ins that note what they are built with."""
+"""0001: the MTP draft without the target's quantisation. Its layers are stand-ins, which note what they are given."""
 
 import os
 from types import SimpleNamespace
