@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
