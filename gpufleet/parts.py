@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from gpufleet.schema import Data, Env, Name, RelativePath, Sha256, Url
+from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url
 
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Filename = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.whl$")]
 Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.tar\.gz$")]
 Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
+
+
+def _requirement(text: str) -> str:
+    try:
+        Requirement(text)
+    except InvalidRequirement as error:
+        raise ValueError(f"not a requirement like 'flashinfer-python==0.6.16': {str(error).splitlines()[0]}") from None
+    return text
+
+
+Required = Annotated[OneLine, AfterValidator(_requirement)]
 
 
 class Uv(Data):
@@ -60,6 +73,15 @@ class Wheel(Patched):
     url: Url | None = None  # where it is when no package index has it
     rename: Name | None = None  # the distribution's name in the runtime
     drop_requires: list[Name] = []
+    replace_requires: list[Required] = []  # each in place of what its metadata requires of that distribution
+
+    @model_validator(mode="after")
+    def _one_fate(self) -> Wheel:
+        fates = [canonicalize_name(it) for it in self.drop_requires]
+        fates += [canonicalize_name(Requirement(it).name) for it in self.replace_requires]
+        if twice := sorted({it for it in fates if fates.count(it) > 1}):
+            raise ValueError(f"drop_requires and replace_requires name {', '.join(twice)} more than once; keep one")
+        return self
 
 
 class Source(Patched):

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -96,7 +95,7 @@ def fetch(entry: Wheel, cache: Path, mirror: str | None = None) -> Path:
 
 
 def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git | None = None) -> Repacked:
-    """Apply an entry's series, name and dropped requirements to its wheel; kept in `out_dir`, named by content.
+    """Apply an entry's series, name and changed requirements to its wheel; kept in `out_dir`, named by content.
 
     + git: where the files of `patches_from` come from, when the wheel is not there yet
     """
@@ -105,6 +104,8 @@ def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git
         "rename": entry.rename,
         "drop_requires": sorted(entry.drop_requires),
     }
+    if entry.replace_requires:  # not an empty key: names of wheels made before there was one stay
+        options["replace_requires"] = sorted(entry.replace_requires)
     stamp = stamp_of(options)
     old_name, old_version, _, _ = parse_wheel_filename(wheel.name)
     name = entry.rename or entry.name
@@ -114,13 +115,13 @@ def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git
 
     def write(target: Path) -> list[str]:
         wanted = series.of(entry, patches_dir, git)
-        return _write(wheel, target, wanted, stem, name, local, entry.drop_requires)
+        return _write(wheel, target, wanted, stem, name, local, entry)
 
     return keep(out_dir, key, f"{stem}-{'-'.join(wheel.name.split('-')[-3:])}", local, write)
 
 
 def _write(
-    wheel: Path, target: Path, wanted: patches.Series, stem: str, name: str, local: str, drop: Sequence[str]
+    wheel: Path, target: Path, wanted: patches.Series, stem: str, name: str, local: str, entry: Wheel
 ) -> list[str]:
     """Write the new wheel; returns the hunks that moved."""
     with zipfile.ZipFile(wheel) as source, wheel.open("rb") as raw, target.open("wb") as out:
@@ -129,7 +130,7 @@ def _write(
         result = patches.apply(wanted, partial(_read, source))
         changed = dict(result.files)
         metadata = f"{old_info}/METADATA"
-        changed[metadata] = _metadata(changed.get(metadata) or source.read(metadata), wheel.name, name, local, drop)
+        changed[metadata] = _metadata(changed.get(metadata) or source.read(metadata), wheel.name, name, local, entry)
         tags = f"{old_info}/WHEEL"
         changed[tags] = _tags(changed.get(tags) or source.read(tags), wheel.name)
         record = {row[0]: row[1:] for row in csv.reader(io.StringIO(source.read(f"{old_info}/RECORD").decode())) if row}
@@ -161,23 +162,25 @@ def _dist_info(wheel: Path, names: set[str]) -> str:
     return found[0]
 
 
-def _metadata(content: bytes, wheel: str, name: str, local: str, drop: Sequence[str]) -> bytes:
-    """METADATA with the new name and version, without the dropped requirements; every other line as it was."""
+def _metadata(content: bytes, wheel: str, name: str, local: str, entry: Wheel) -> bytes:
+    """METADATA with the new name and version and the entry's requirements; every other line as it was."""
     head, gap, body = content.decode().partition("\n\n")
-    unseen = {canonicalize_name(item) for item in drop}
-    wanted = set(unseen)
+    fates: dict[str, str | None] = {canonicalize_name(item): None for item in entry.drop_requires}
+    fates |= {canonicalize_name(Requirement(item).name): item for item in entry.replace_requires}
+    seen: set[str] = set()
     lines = []
     for line in head.split("\n"):
         key, _, value = line.partition(": ")
-        if key == "Requires-Dist" and (required := canonicalize_name(Requirement(value).name)) in wanted:
-            unseen.discard(required)
+        if key == "Requires-Dist" and (required := canonicalize_name(Requirement(value).name)) in fates:
+            instead = fates[required]
+            if instead is not None and required not in seen:
+                lines.append(f"Requires-Dist: {instead}")
+            seen.add(required)
             continue
         lines.append({"Name": f"Name: {name}", "Version": f"Version: {local}"}.get(key, line))
-    if unseen:
-        raise WheelError(
-            f"{wheel}: drop_requires names {', '.join(sorted(unseen))}, which it does not require. "
-            "Take that out of the stack."
-        )
+    for unseen in sorted(set(fates) - seen):
+        option = "drop_requires" if fates[unseen] is None else "replace_requires"
+        raise WheelError(f"{wheel}: {option} names {unseen}, which it does not require. Take that out of the stack.")
     return ("\n".join(lines) + gap + body).encode()
 
 

@@ -1,7 +1,8 @@
-"""The patched engine: a tree of the genuine vLLM with the series applied, and checks that run inside it.
+"""The patched engine: a tree of the genuine vLLM with its series applied, and checks that run inside it.
 
 The environment has the genuine engine with torch's CPU build (tests/golden/environments.py), and no pytest: so a file
-of `inside/` holds functions `check_…` of plain asserts, which the environment's own Python runs in one process.
+of `inside/` holds functions `check_…` of plain asserts, which the environment's own Python runs in one process. The
+same checks are for every engine: what differs between two versions is said where it does.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from gpufleet.patches import apply, read_series
 from tests.command import REPOSITORY
 from tests.golden.environments import python_with
 
-ENGINE = "vllm-0.27.1"
-SERIES = REPOSITORY / "files" / "patches" / ENGINE
+ENGINES = ("vllm-0.24.0", "vllm-0.27.1")
 INSIDE = Path(__file__).parent / "inside"
 
 
@@ -33,15 +33,15 @@ def checks() -> list[tuple[str, str]]:
     return found
 
 
-def patched_tree(folder: Path) -> list[str]:
+def patched_tree(engine: str, folder: Path) -> list[str]:
     """Make `folder/vllm`: links to the genuine files, and the patched ones; returns what the patches touch."""
-    (genuine,) = python_with(ENGINE).parent.parent.glob("lib/python3.*/site-packages/vllm")
+    (genuine,) = python_with(engine).parent.parent.glob("lib/python3.*/site-packages/vllm")
 
     def read(path: str) -> bytes | None:
         file = genuine.parent / path
         return file.read_bytes() if file.exists() else None
 
-    done = apply(read_series(SERIES), read)
+    done = apply(read_series(REPOSITORY / "files" / "patches" / engine), read)
     assert done.moved == [], "a hunk is not where the patch says: make it anew"
     no_caches = shutil.ignore_patterns("__pycache__")
     shutil.copytree(genuine, folder / "vllm", copy_function=os.symlink, ignore=no_caches)
@@ -53,12 +53,12 @@ def patched_tree(folder: Path) -> list[str]:
     return sorted(done.files)
 
 
-def run(tree: Path, *arguments: str) -> dict[str, str]:
+def run(engine: str, tree: Path, *arguments: str) -> dict[str, str]:
     """Run a file of `inside/`: what went wrong (the traceback, or nothing) by function."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("VLLM_")}
     env |= {"PYTHONPATH": str(tree), "VLLM_LOGGING_LEVEL": "ERROR", "TRITON_INTERPRET": "1"}
     done = subprocess.run(
-        [str(python_with(ENGINE)), str(INSIDE / "run.py"), *arguments],
+        [str(python_with(engine)), str(INSIDE / "run.py"), *arguments],
         capture_output=True,
         text=True,
         cwd=tree,

@@ -25,8 +25,9 @@ def test_a_series_is_numbered_in_its_order(folder: Path) -> None:
     assert all(re.fullmatch(r"\d{4}-[a-z0-9-]+\.patch", name) for name in names), names
 
 
-def test_what_vllm_0_27_1_gets() -> None:
-    (folder,) = (folder for folder in FOLDERS if folder.name == "vllm-0.27.1")
+@pytest.mark.parametrize("engine", ["vllm-0.24.0", "vllm-0.27.1"])
+def test_what_vllm_gets(engine: str) -> None:
+    (folder,) = (folder for folder in FOLDERS if folder.name == engine)
     assert [patch.name for patch in read_series(folder).patches] == [
         "0001-unquantised-mtp-draft.patch",
         "0002-flashinfer-attention-sm75.patch",

@@ -202,6 +202,31 @@ def test_dropping_what_is_not_required_is_an_error(original: Path, patches: Path
         wheel.repack(original, entry_of(original, drop_requires=["torch-audio", "scipy"]), patches, tmp_path / "out")
 
 
+def test_a_requirement_is_replaced(original: Path, patches: Path, tmp_path: Path) -> None:
+    entry = entry_of(original, replace_requires=["torch_vision==0.6.post3"])
+    made = wheel.repack(original, entry, patches, tmp_path / "out")
+    with zipfile.ZipFile(made.path) as packed:
+        (metadata,) = (packed.read(name) for name in packed.namelist() if name.endswith("/METADATA"))
+    required = [line for line in metadata.decode().splitlines() if line.startswith("Requires-Dist")]
+    assert required == ["Requires-Dist: numpy", "Requires-Dist: torch_vision==0.6.post3"]
+    without = wheel.repack(original, entry_of(original), patches, tmp_path / "out")
+    assert without.local_version != made.local_version
+
+
+def test_of_several_lines_one_is_left(original: Path) -> None:
+    """A distribution that is required once for each system, or once more by an extra."""
+    head = "Name: a\nRequires-Dist: b==1; python_version < '3.12'\nRequires-Dist: B==2; extra == 'x'\nVersion: 1\n"
+    entry = entry_of(original, drop_requires=[], replace_requires=["b==3"])
+    made = wheel._metadata(f"{head}\ntext".encode(), "a-1-py3-none-any.whl", "a", "1+x", entry)
+    assert made.decode() == "Name: a\nRequires-Dist: b==3\nVersion: 1+x\n\ntext"
+
+
+def test_replacing_what_is_not_required_is_an_error(original: Path, patches: Path, tmp_path: Path) -> None:
+    entry = entry_of(original, replace_requires=["scipy==1"])
+    with pytest.raises(wheel.WheelError, match="replace_requires names scipy, which it does not require"):
+        wheel.repack(original, entry, patches, tmp_path / "out")
+
+
 @pytest.mark.parametrize(
     ("version", "old", "new", "expected"),
     [

@@ -34,9 +34,13 @@ class Anything(ModuleType):
 # What the environment lacks, and some module imports at its top.
 LACKING = [
     *("flashinfer", "flashinfer.decode", "flashinfer.prefill", "flashinfer.utils"),
-    *("torchvision.transforms.v2", "torchvision.transforms", "torchvision"),
+    *("torchvision.transforms.v2.functional", "torchvision.transforms.v2", "torchvision.transforms", "torchvision"),
 ]
 sys.modules.update({name: Anything(name) for name in LACKING})
+for name in LACKING:
+    parent, _, own = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, sys.modules[name])
 
 
 def imported_here(name: str) -> ModuleType:

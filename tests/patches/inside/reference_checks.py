@@ -9,7 +9,11 @@ from triton.language.extra import libdevice
 
 # Without a device vLLM does without Triton; its kernels are to have it here.
 vars(vllm.triton_utils).update(triton=triton, tl=tl, tldevice=libdevice)
-from vllm.third_party.flash_linear_attention.ops import fused_recurrent  # noqa: E402
+
+try:
+    from vllm.third_party.flash_linear_attention.ops import fused_recurrent
+except ModuleNotFoundError:  # where vLLM 0.24.0 has it
+    from vllm.model_executor.layers.fla.ops import fused_recurrent
 
 # The interpreter knows functions of `tl` only by that name.
 vars(fused_recurrent).update(exp=lambda x: tl.exp(x), log=lambda x: tl.log(x))
