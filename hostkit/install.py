@@ -83,7 +83,7 @@ def environment(spec: dict, tree: str, work: str) -> None:
     lock = os.path.join(work, "requirements.txt")
     with open(lock, "w", encoding="utf-8") as handle:
         handle.write(requirements(spec["lock"], wheels, links))
-    events.log("making {} of {} wheels".format(spec["name"], len(wheels)))
+    events.log("making the virtual environment {} of {} wheels".format(spec["name"], len(wheels)))
     step(spec, tree, [program, "venv", "--relocatable", "--no-project", "--python", spec["python"], tree], env)
     install = [program, "pip", "install", "--python", python, "--no-index", "--find-links", links, "--no-deps",
                "--require-hashes", "--compile-bytecode", "-r", lock]  # fmt: skip

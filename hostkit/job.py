@@ -71,7 +71,12 @@ def one_at_a_time() -> Iterator[None]:
     """Two calls with the same spec start one job."""
     descriptor = os.open(os.path.join(JOBS, ".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        while True:  # and not a call that waits: whatever else this process does goes on
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(SECONDS / 10)
         yield
     finally:
         os.close(descriptor)

@@ -220,8 +220,7 @@ def test_a_broken_connection_does_not_end_it_and_the_next_call_attaches(box: Wor
 def test_a_killed_build_says_so_and_the_next_one_begins_again(box: Workshop) -> None:
     spec = {**box.compiling("small-5"), "compile": [{**STEP, "script": WAIT + SCRIPT}]}
     process = box.start("job", {"verb": "runtime", "spec": spec})
-    wait_for(lambda: "small-5" in box.lab.sh(BOX, f"ls -A {RUNTIMES}; grep -l waiting /run/gpufleet/jobs/*.events"))
-    wait_for(lambda: "waiting" in box.lab.sh(BOX, "cat /run/gpufleet/jobs/*.events"))
+    wait_for(lambda: "waiting" in box.lab.sh(BOX, "cat /run/gpufleet/jobs/*.events || true"))
     box.lab.sh(BOX, "systemctl kill --kill-whom=all -s KILL 'gpufleet-job-*'")
     last, told = ended(process)
     assert last["event"] == "error" and "runtime did not end: it was ended by signal 9" in last["cause"], (last, told)

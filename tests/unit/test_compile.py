@@ -129,7 +129,7 @@ def test_without_the_toolkit_nothing_else_is_compiled_with(box: Workshop) -> Non
 
 
 @pytest.mark.parametrize(
-    ("cores", "mib", "jobs"), [(8, 64_000, 8), (8, 8_000, 2), (16, 1_000, 1), (1, 64_000, 1), (32, 96_000, 31)]
+    ("cores", "mib", "jobs"), [(8, 64_000, 8), (8, 8_000, 3), (16, 1_000, 1), (1, 64_000, 1), (32, 64_000, 31)]
 )
 def test_as_many_compilers_as_cores_and_memory_allow(cores: int, mib: int, jobs: int) -> None:
     assert compile.jobs_for(cores, mib) == jobs
