@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import gevent
 
@@ -52,22 +51,6 @@ def built(box: Deployment, runtime: Runtime, store: Store, bring: Bring) -> list
         raise BoxError(box.host.name, cause, "mend that on the controller, then deploy again") from error
 
 
-def spec(runtime: Runtime, building: Building, source: Item, wheels: Sequence[Item], git: str | None) -> dict[str, Any]:
-    """What the kit's verb `build` needs. The same for all boxes and runs: by it a job that runs is found again."""
-    uv, *others = wheels
-    return {
-        "name": building.name,
-        "distribution": building.build.name,
-        "version": building.version,
-        "source": {"filename": source.filename, "sha256": source.sha256},
-        "python": runtime.python,
-        "uv": {"filename": uv.filename, "sha256": uv.sha256},
-        "lock": building.lock,
-        "files": [{"filename": item.filename, "sha256": item.sha256, "size": item.size} for item in others],
-        "env": building.environment(git),
-    }
-
-
 def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, bring: Bring) -> Item:
     name, settings = building.name, box.plan.settings
     if name in _failed:
@@ -76,7 +59,7 @@ def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, 
         source, wheels = records.ready(building, store, settings.mirrors, settings.fetch, box.host.log)
         bring(box, [source, *wheels])
         box.host.log(f"building {name} from source on this box: it takes hours, and goes on without this connection")
-        question = spec(runtime, building, source, wheels, settings.mirrors.git)
+        question = records.spec(runtime, building, source, wheels, settings.mirrors.git)
         answer = box.call("job", {"verb": "build", "spec": question})
         return take(box, answer["wheel"], store, name)
     except (BoxError, FetchError) as error:

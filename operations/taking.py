@@ -13,13 +13,11 @@ from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
 from operations.deployment import Deployment
 
-STORE = "/opt/gpufleet/store"  # on a box
-
 
 def take(box: Deployment, made: Mapping[str, Any], store: Store, name: str) -> Item:
     """Copy {filename, sha256, size, …} from the box's store, and remember it as `name`. Raises BoxError."""
     try:
-        with _opened(box, f"{STORE}/{made['sha256']}/{made['filename']}") as content:
+        with _opened(box, f"{records.STORE}/{made['sha256']}/{made['filename']}") as content:
             return records.keep(store, name, made, content, box.host.name)
     except FetchError as error:
         raise BoxError(box.host.name, str(error).rstrip("."), "mend that, then deploy again") from error

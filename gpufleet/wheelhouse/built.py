@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from gpufleet import sdist
 from gpufleet.building import Building
+from gpufleet.paths import ROOT
+from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item, Made, uv_item
 from gpufleet.wheelhouse.lock import parse
 from gpufleet.wheelhouse.store import Store
+
+STORE = f"{ROOT}/store"  # on a box
 
 
 def needed(building: Building) -> tuple[Item, list[Item]]:
@@ -56,6 +60,22 @@ def ready(
     if not store.has(source):
         store.write(source, packed.stream(), "what was packed here")
     return source, [store.sized(item) for item in wheels]
+
+
+def spec(runtime: Runtime, building: Building, source: Item, wheels: Sequence[Item], git: str | None) -> dict[str, Any]:
+    """What the kit's verb `build` needs. The same for all boxes and runs: by it a job that runs is found again."""
+    uv, *others = wheels
+    return {
+        "name": building.name,
+        "distribution": building.build.name,
+        "version": building.version,
+        "source": {"filename": source.filename, "sha256": source.sha256},
+        "python": runtime.python,
+        "uv": {"filename": uv.filename, "sha256": uv.sha256},
+        "lock": building.lock,
+        "files": [{"filename": item.filename, "sha256": item.sha256, "size": item.size} for item in others],
+        "env": building.environment(git),
+    }
 
 
 def find(store: Store, name: str) -> Item | None:

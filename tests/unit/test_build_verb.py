@@ -203,5 +203,5 @@ def test_progress_is_told_while_it_builds(capsys: pytest.CaptureFixture[str], mo
 
 def test_the_log_can_be_followed(root: Path) -> None:
     log = root / "builds" / ".tiny-1.0-abc.building" / "log"
-    seen = f'until grep -q first "{log}"; do sleep 0.02; done; echo last; {GOOD}'
+    seen = f'n=0; until grep -q first "{log}"; do n=$((n + 1)); [ $n -lt 500 ] || exit 1; sleep 0.02; done; {GOOD}'
     build.run(spec(f"echo first; {seen}"))
