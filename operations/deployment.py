@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import pyinfra
 from gevent.lock import RLock
 from pyinfra.api.command import FunctionCommand
 from pyinfra.api.host import Host
+from pyinfra.context import ctx_host
 
 from gpufleet.changes import Changes
 from gpufleet.errors import WRONG
@@ -58,5 +58,7 @@ def look() -> Deployment | None:
     """
     if not installed():
         raise Stop("config.py was not loaded: run pyinfra in the folder that has deploy.py and config.py", WRONG)
-    found = looks.of_this_run().get(pyinfra.host.name)
-    return Deployment(pyinfra.host, found.plan, found.changes) if found else None
+    # The host itself: `pyinfra.host` is whichever host the greenlet that asks is for, and boxes act for each other.
+    host = ctx_host.get()
+    found = looks.of_this_run().get(host.name)
+    return Deployment(host, found.plan, found.changes) if found else None
