@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 WINDOW_SECONDS = 30.0
+MEASURED = 4 << 20  # bytes: the first ones after a wait say nothing of how long the rest takes
 
 
 class Pace:
@@ -29,7 +30,8 @@ class Pace:
         (begun, before), seconds = self.seen[0], now - self.seen[0][0]
         rate = max(done - before, 0) / seconds if seconds > 0 and begun < now else 0.0
         text = f"{done >> 20} of {self.total >> 20} MiB, {rate / 1e6:.1f} MB/s"
-        return f"{text}, {duration((self.total - done) / rate)} to go" if rate > 0 and self.total > done else text
+        known = done - before >= MEASURED and rate > 0 and self.total > done
+        return f"{text}, {duration((self.total - done) / rate)} to go" if known else text
 
 
 def duration(seconds: float) -> str:

@@ -300,6 +300,11 @@ def test_a_line_now_and_then() -> None:
     assert pace.line(1000 << 20, 20.0) == "1000 of 1000 MiB, 47.2 MB/s"
 
 
+def test_the_first_bytes_after_a_wait_promise_nothing() -> None:
+    pace = Pace(1000 << 20, 0, now=0.0)
+    assert pace.line(1 << 18, 60.0) == "0 of 1000 MiB, 0.0 MB/s"
+
+
 def test_the_rate_is_that_of_the_last_half_minute() -> None:
     pace = Pace(10_000 << 20, 0, now=0.0)
     for second in range(1, 101):
