@@ -13,8 +13,8 @@ from typing import Optional
 from hostkit import archive, events, files, install, steps, store, toolkits
 from hostkit.errors import Failure
 
-# What is set aside for each compiler, in MiB. Measured: 0.5 GiB for one of FlashInfer 0.6.16's attention kernels, 7.5
-# with CUDA 13.0; newer architectures take more.
+# What is set aside for each compiler, in MiB. Measured: 0.5 GiB for one of FlashInfer 0.6.16's attention kernels, for
+# 7.5 with CUDA 13.0; newer architectures take more.
 MIB_PER_JOB = 2048
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
-from packaging.utils import parse_wheel_filename
-
+from gpufleet.distributions import versions
 from gpufleet.environment import CACHES, always
 from gpufleet.instance import Instance
 from gpufleet.plan import BoxPlan
@@ -56,17 +55,11 @@ def spec(
         ],
         "compiled": dict(compiled) if compiled else None,
         "verify": stack.verify,
-        "versions": versions(item["filename"] for item in files if item is not uv),
+        "versions": versions(str(item["filename"]) for item in files if item is not uv),
         "env": environment(instances[0], cards) if instances else {},
         "instances": [item.name for item in instances],
         "facts": {"stack": stack.name, "runtime": runtime.name, "python": runtime.python},
     }
-
-
-def versions(filenames: Iterable[Any]) -> dict[str, str]:
-    """{distribution: version} that these wheels install."""
-    found = (parse_wheel_filename(name) for name in filenames)
-    return {str(name): str(version) for name, version, _, _ in found}
 
 
 def environment(instance: Instance, cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
