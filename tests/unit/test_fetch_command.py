@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -179,4 +180,5 @@ def waited_for(process: subprocess.Popen[Any], store: Path) -> Path:
         for path in store.glob("*/*/alpha-*.part"):
             if path.stat().st_size > 100_000:
                 return path
+        time.sleep(0.05)  # the server is of this process, and may have no thread of its own
     raise AssertionError("it ended before it was interrupted")
