@@ -20,7 +20,7 @@ from hostkit import events, files, shell, systemd
 from hostkit.errors import Failure
 
 JOBS = "/run/gpufleet/jobs"
-VERBS = ("runtime", "pull", "model")
+VERBS = ("build", "runtime", "pull", "model")
 SECONDS = 0.2  # between two looks at a running job
 END_SECONDS = 10
 # Serving goes before building: of processor time, and when memory runs out.

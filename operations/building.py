@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import gevent
 
@@ -14,10 +15,12 @@ from gpufleet.sdist import SdistError
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
-from operations.deployment import Deployment
 from operations.taking import take
 
-Bring = Callable[[Deployment, Sequence[Item]], object]
+if TYPE_CHECKING:
+    from operations.deployment import Deployment
+
+Bring = Callable[["Deployment", Sequence[Item]], object]
 LOOK_SECONDS = 2.0  # how often it is looked whether another box's build has ended
 
 # Builds that failed in this run, and how: hours on the next box would end as they did on the first.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from paramiko import SSHException
 
@@ -11,7 +11,9 @@ from gpufleet.errors import BoxError
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
-from operations.deployment import Deployment
+
+if TYPE_CHECKING:
+    from operations.deployment import Deployment
 
 
 def take(box: Deployment, made: Mapping[str, Any], store: Store, name: str) -> Item:
