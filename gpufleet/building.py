@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from packaging.version import Version
 
@@ -42,9 +43,12 @@ class Building:
     @cached_property
     def lock(self) -> str:
         """The text of the lock its environment is made of. Raises OSError when it is not there."""
-        path = self.stack.build_lock_path(self.python)
-        assert path is not None
-        return path.read_text(encoding="utf-8")
+        return self.lock_path.read_text(encoding="utf-8")
+
+    @property
+    def lock_path(self) -> Path:
+        *_, environment = self.stack.environments
+        return environment.lock_path(self.python)
 
     @cached_property
     def name(self) -> str:

@@ -137,3 +137,8 @@ class Build(Data):
     )
     env: Env = {}  # stronger than what is computed: MAX_JOBS too
     fetches: list[Fetch] = []
+
+    @property
+    def drop_requires(self) -> list[Name]:
+        """What it asks for is as its archive says."""
+        return []

@@ -63,9 +63,10 @@ def lock(name: str, pythons: tuple[str, ...], find_links: tuple[str, ...], index
         options = [part for folder in find_links for part in ("--find-links", folder)]
         options += [part for url in beside for part in ("--index", url)]
         options += ["--index-strategy", "unsafe-best-match"] if beside else []
-        for python in pythons or stack.python:
-            text = lock_make.make(stack, python, options, lambda line: click.echo(line, err=True))
-            path = stack.lock_path(python)
+        wanted = [(made, python) for made in stack.environments for python in pythons or stack.python]
+        for made, python in wanted:
+            text = lock_make.make(made, python, options, lambda line: click.echo(line, err=True))
+            path = made.lock_path(python)
             aside = path.with_suffix(f".{os.getpid()}.part")
             aside.write_text(text, encoding="utf-8")
             aside.replace(path)
@@ -89,12 +90,13 @@ def check(names: tuple[str, ...]) -> None:
         chosen = [catalogue.find(name, "gpufleet stacks check") for name in names] or list(catalogue.values())
     wrong = 0
     for stack in chosen:
-        found = lock_check.problems(stack)
+        found = [line for made in stack.environments for line in lock_check.problems(made)]
         wrong += len(found)
         for line in found:
             click.echo(f"gpufleet: {terminal.plain(line)}", err=True)
         if not found:
-            locks = f"{len(stack.python)} locks are in order" if stack.lock else "no lock: planned with only"
+            count = len(stack.python) * len(stack.environments)
+            locks = f"{count} locks are in order" if stack.lock else "no lock: planned with only"
             click.echo(f"{stack.name}: {locks}")
     sys.exit(WRONG if wrong else 0)
 

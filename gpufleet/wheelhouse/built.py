@@ -26,9 +26,7 @@ def needed(building: Building) -> tuple[Item, list[Item]]:
     origin = FromUrl(build.url) if build.url else FromIndex(build.name, build.version)
     if stack.uv is None:
         raise FetchError(f"{stack.name} has no lock, so nothing can be built. Set another stack.")
-    path = stack.build_lock_path(building.python)
-    assert path is not None
-    pins = parse(building.lock, f"files/locks/{path.name}")
+    pins = parse(building.lock, f"files/locks/{building.lock_path.name}")
     wheels = [
         Item(pin.filename, pin.sha256, pin.size, FromIndex(pin.name, pin.version, stack.torch_index)) for pin in pins
     ]

@@ -87,7 +87,7 @@ def _closed(stack: Stack, source: Input, read: Lock, python: str) -> Iterator[st
     """What is missing, and what nobody asks for."""
     pins = lock.by_name(read.pins)
     versions: dict[str, str] = {name: pin.version for name, pin in pins.items()}
-    for wheel in stack.wheels:
+    for wheel in stack.beside_lock:
         name = canonicalize_name(wheel.name)
         versions[name] = wheel.version
         if name not in source.unread and read.repacked.get(name, ("",))[0] != wheel.version:

@@ -104,13 +104,13 @@ def of(stack: Stack) -> Input:
         found = parse(path.read_text(encoding="utf-8"), where)
     except OSError as error:
         raise ConfigError([f"{where}: {error.strerror}; a lock is made from it"]) from None
-    said, page = found.repacked | found.unread, {canonicalize_name(wheel.name) for wheel in stack.wheels}
+    said, page = found.repacked | found.unread, {canonicalize_name(made.name) for made in stack.beside_lock}
     if said != page:
         theirs, ours = (", ".join(sorted(names)) or "none" for names in (said, page))
         raise ConfigError(
             [
-                f"{where}: repacked or unread are {theirs}, but stacks/{stack.name}.yaml has under `wheels` {ours}; "
-                "make them the same"
+                f"{where}: repacked or unread are {theirs}, but stacks/{stack.name}.yaml has in `wheels` and `build` "
+                f"{ours}; make them the same"
             ]
         )
     return found
@@ -118,7 +118,7 @@ def of(stack: Stack) -> Input:
 
 def digest(stack: Stack, found: Input) -> str:
     """Of all that a lock is made from but the index: other contents, and the lock is out of date."""
-    wheels = sorted((wheel.name, wheel.version, sorted(wheel.drop_requires)) for wheel in stack.wheels)
+    wheels = sorted((wheel.name, wheel.version, sorted(wheel.drop_requires)) for wheel in stack.beside_lock)
     parts = [found.platform, found.exclude_newer, *sorted(map(str, found.requirements))]
     sets = [sorted(found.repacked), sorted(found.unread), sorted(found.drop)]
     lists = [sorted(found.override), sorted(found.constrain)]

@@ -48,7 +48,7 @@ def make(stack: Stack, python: str, indexes: Sequence[str], say: Callable[[str],
         found: dict[str, list[Requirement]] = dict(
             zip(chosen, readers.map(_requirements, chosen.values()), strict=True)
         )
-    for wheel in stack.wheels:
+    for wheel in stack.beside_lock:
         name, dropped = canonicalize_name(wheel.name), set(map(canonicalize_name, wheel.drop_requires))
         found[name] = [one for one in found.get(name, []) if canonicalize_name(one.name) not in dropped]
         if versions.get(name, wheel.version) != wheel.version:
