@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Iterator
 
-from hostkit import files, install, model, named, release, runtime, store
+from hostkit import build, files, install, model, named, release, runtime, store
 
 CACHE = "/var/cache"
 OLD_CACHE = os.path.join(files.ROOT, "cache")  # of versions before the store
@@ -21,7 +21,7 @@ def run(spec: dict) -> dict:
     """{"items": [{kind, name, path, bytes, why}], "kept": {kind: bytes}, "young": [paths], "free": bytes}.
 
     `young` are those that a deploy may be about to use, and are left for now.
-    Kinds: release, runtime, store, kit, uv, cache, model; a model is freed only when it is asked for.
+    Kinds: release, runtime, build, store, kit, uv, cache, model; a model is freed only when it is asked for.
     """
     found, young = everything(named.read())
     return {"items": found, "kept": kept(found), "young": young, "free": free_bytes()}
@@ -43,6 +43,7 @@ def candidates(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
     """(kind, path, why, seconds for which it is left alone)"""
     yield from releases(known)
     yield from runtimes(known)
+    yield from builds()
     yield from stored(known)
     yield from kits()
     yield from caches(known)
@@ -67,6 +68,16 @@ def runtimes(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
             yield "runtime", path, "no release names it", YOUNG_SECONDS
         else:
             yield "runtime", path, "an install that did not end", 0
+
+
+def builds() -> "Iterator[tuple[str, str, str, float]]":
+    """What builds from source have left that did not end, and notes of wheels that are not in the store any more."""
+    for name in entries(build.BUILDS):
+        path = os.path.join(build.BUILDS, name)
+        if name.startswith("."):
+            yield "build", path, "a build that did not end", 0
+        elif not build.recorded(path):
+            yield "build", path, "its wheel is not here any more", YOUNG_SECONDS
 
 
 def stored(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":

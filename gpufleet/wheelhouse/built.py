@@ -9,12 +9,15 @@ from typing import IO, Any
 
 from gpufleet import sdist
 from gpufleet.building import Building
+from gpufleet.paths import ROOT
 from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item, Made, uv_item
 from gpufleet.wheelhouse.lock import parse
 from gpufleet.wheelhouse.store import Store
+
+STORE = f"{ROOT}/store"  # on a box
 
 
 def needed(building: Building) -> tuple[Item, list[Item]]:

@@ -21,7 +21,6 @@ from gpufleet.building import Building
 from gpufleet.runtime import Runtime
 from gpufleet.wheelhouse import built
 from gpufleet.wheelhouse.items import Item, Made, uv_item
-from hostkit import store
 from lab import pip, rootfs, state
 from tests.lab import kernels
 from tests.lab.support import SmallLab, small_lab, wait_for
@@ -91,7 +90,7 @@ def place(lab: SmallLab, path: str, data: bytes) -> None:
 
 
 def stock(lab: SmallLab, item: Item, data: bytes) -> None:
-    place(lab, f"{store.ROOT}/{item.sha256}/{item.filename}", data)
+    place(lab, f"{built.STORE}/{item.sha256}/{item.filename}", data)
 
 
 def command(verb: str, spec: dict[str, Any]) -> str:
@@ -130,7 +129,7 @@ def test_killed_in_the_middle_nothing_has_its_name(lab: SmallLab, question: Ques
     lab("start", BOX)  # without the file that held the build, which was in memory
     assert lab.sh(BOX, f"ls -A {BUILDS}") == f".{question.building.name}.building"
     assert lab.sh(BOX, f"find {question.attempt} -name CMakeCache.txt") != ""
-    assert lab.sh(BOX, f"find {store.ROOT} -name '{kernels.NAME}*.whl'") == ""
+    assert lab.sh(BOX, f"find {built.STORE} -name '{kernels.NAME}*.whl'") == ""
 
 
 def test_the_next_run_clears_that_away_and_builds(lab: SmallLab, question: Question, tmp_path: Path) -> None:
@@ -139,7 +138,7 @@ def test_the_next_run_clears_that_away_and_builds(lab: SmallLab, question: Quest
     assert f"an earlier build of {question.building.name} did not end: it is begun anew" in said
     wheel = events[-1]["wheel"]
     assert wheel["filename"] == f"{kernels.NAME}-{question.building.version}-cp311-cp311-linux_x86_64.whl"
-    path = f"{store.ROOT}/{wheel['sha256']}/{wheel['filename']}"
+    path = f"{built.STORE}/{wheel['sha256']}/{wheel['filename']}"
     assert lab.sh(BOX, f"sha256sum {path}").split()[0] == wheel["sha256"]
     assert lab.sh(BOX, f"ls -A {BUILDS}") == f"{question.building.name}.json"
     content = (rootfs.root(lab.where, BOX) / path.lstrip("/")).read_bytes()

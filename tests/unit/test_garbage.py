@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import files, garbage, model, release, state, store, sweep
+from hostkit import build, files, garbage, model, release, state, store, sweep
 from hostkit.errors import Failure
 from tests.unit.workshop import Workshop
 
@@ -29,6 +29,7 @@ class Box(Workshop):
         for module, name, value in (
             (release, "INSTANCES", "opt/instances"),
             (model, "MODELS", "opt/models"),
+            (build, "BUILDS", "opt/builds"),
             (files, "UNITS", "units"),
             (garbage, "CACHE", "var-cache"),
             (garbage, "OLD_CACHE", "opt/cache"),
@@ -135,6 +136,20 @@ def test_half_made_runtimes_go_but_not_one_that_is_named(box: Box) -> None:
     (box.runtime("engine-2", age=0) / files.COMPLETE).unlink()
     box.put("opt/runtimes/.engine-3.building/tree/lib.so", age=0)
     assert box.found("runtime") == ["runtimes/.engine-3.building", "runtimes/engine-2"]
+
+
+def test_builds_that_did_not_end_go_and_notes_of_wheels_that_are_gone(box: Box) -> None:
+    half = box.put("opt/builds/.vllm-1-abc.building/source/setup.py").parent.parent
+    wheel = box.stock("here-1.0-py3-none-any.whl", b"a wheel")
+    for name, noted in (("here", wheel), ("gone", {**wheel, "sha256": "0" * 64})):
+        note = box.put(f"opt/builds/{name}.json")
+        note.write_text(json.dumps({"wheel": noted, "seconds": 9}))
+        os.utime(note, (time.time() - DAYS,) * 2)
+    found = {item["path"]: item["why"] for item in garbage.run({})["items"] if item["kind"] == "build"}
+    assert found == {
+        str(half): "a build that did not end",
+        str(box.root / "opt/builds/gone.json"): "its wheel is not here any more",
+    }
 
 
 def test_the_store_keeps_what_runtimes_in_use_were_made_of(box: Box) -> None:
