@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -11,14 +11,14 @@ from packaging.version import Version
 from gpufleet.errors import ConfigError
 from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import lock, lock_input
-from gpufleet.wheelhouse.lock import Lock
+from gpufleet.wheelhouse.lock import Lock, Pin
 from gpufleet.wheelhouse.lock_input import Input
 from gpufleet.wheelhouse.needs import unmet
 from gpufleet.wheelhouse.tags import best, ranked
 
-# Where a lock says what a page's `versions` say, and the package whose version is that of torch's CUDA.
+# Where a lock says what a page's `versions` say, and what torch needs whose version is that of its CUDA.
 VERSIONS = {"torch": "torch", "flashinfer": "flashinfer-python", "tilelang": "tilelang"}
-CUDA = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12")
+CUDA = {"cuda-toolkit", "nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12"}
 
 
 def problems(stack: Stack) -> list[str]:
@@ -47,7 +47,6 @@ def problems(stack: Stack) -> list[str]:
 def of_lock(stack: Stack, source: Input, python: str, read: Lock) -> Iterator[str]:
     """What is wrong with one lock: out of date, of another platform, not as the page says, not closed."""
     pins = lock.by_name(read.pins)
-    versions = {name: pin.version for name, pin in pins.items()}
     if read.made_from != lock_input.digest(stack, source):
         yield f"is not made from the present {stack.lock}.in and stacks/{stack.name}.yaml"
     known = ranked(python, source.glibc)
@@ -58,29 +57,30 @@ def of_lock(stack: Stack, source: Input, python: str, read: Lock) -> Iterator[st
     for name in sorted(set(pins) & (elsewhere | source.drop)):
         why = "is made by the controller" if name in elsewhere else "is dropped"
         yield f"{name} is locked, but {why}"
-    yield from _of_page(stack, versions)
+    yield from _of_page(stack, pins)
     yield from _closed(stack, source, read, python)
 
 
-def _of_page(stack: Stack, versions: dict[str, str]) -> Iterator[str]:
+def _of_page(stack: Stack, pins: Mapping[str, Pin]) -> Iterator[str]:
     """Where the page's `versions` say otherwise than the lock."""
     said = stack.versions.model_dump(exclude_none=True) if stack.versions else {}
     for key, wanted in said.items():
         name = VERSIONS[key]
-        locked = versions.get(name)
-        if locked is None:
+        if name not in pins:
             yield f"has no {name}, but the page says versions.{key}: {wanted}"
-        elif with_cuda(name, locked, versions) != wanted:
-            yield f"has {name} {with_cuda(name, locked, versions)}, but the page says versions.{key}: {wanted}"
+        elif (locked := with_cuda(pins[name], pins)) != wanted:
+            yield f"has {name} {locked}, but the page says versions.{key}: {wanted}"
 
 
-def with_cuda(name: str, version: str, versions: dict[str, str]) -> str:
-    """`2.13.0+cu130` of a torch 2.13.0 that comes with CUDA 13.0: an index's own build does not say so itself."""
-    runtime = next((versions[package] for package in CUDA if package in versions), None)
-    if name != "torch" or runtime is None or Version(version).local:
-        return version
-    major, minor = Version(runtime).release[:2]
-    return f"{version}+cu{major}{minor}"
+def with_cuda(pin: Pin, pins: Mapping[str, Pin]) -> str:
+    """`2.13.0+cu130` of a torch 2.13.0 that needs CUDA 13.0: an index's own build does not say so itself."""
+    theirs = [
+        pins[name] for need in pin.needs if (name := canonicalize_name(Requirement(need).name)) in CUDA & set(pins)
+    ]
+    if pin.name != "torch" or not theirs or Version(pin.version).local:
+        return pin.version
+    major, minor = Version(theirs[0].version).release[:2]
+    return f"{pin.version}+cu{major}{minor}"
 
 
 def _closed(stack: Stack, source: Input, read: Lock, python: str) -> Iterator[str]:
