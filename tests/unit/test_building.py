@@ -173,7 +173,8 @@ def test_the_shipped_build_lock_has_the_pins_of_the_reference_box(python: str) -
     path = stack.build_lock_path(python)
     assert path is not None
     pins = {pin.name: pin.version for pin in parse(path.read_text(), path.name)}
-    assert (pins["numpy"], pins["torch"]) == ("2.3.5", "2.13.0")
+    assert pins["torch"] == "2.13.0"
+    assert pins["numpy"] == "2.3.5" or python == "3.10"  # which 2.3.5 has no build for
     assert 77 <= int(pins["setuptools"].split(".")[0]) < 81
     assert {"setuptools-scm", "setuptools-rust", "packaging", "cmake", "ninja", "wheel", "jinja2"} <= set(pins)
     if stack.lock:  # what is built against one torch and runs with another does not load
