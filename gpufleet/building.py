@@ -47,8 +47,9 @@ class Building:
 
     @property
     def lock_path(self) -> Path:
-        *_, environment = self.stack.environments
-        return environment.lock_path(self.python)
+        path = self.stack.build_lock_path(self.python)
+        assert path is not None
+        return path
 
     @cached_property
     def name(self) -> str:

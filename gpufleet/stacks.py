@@ -102,19 +102,10 @@ class Stack(Entry):
     def lock_text(self, python: str) -> str:
         return self.lock_path(python).read_text(encoding="utf-8") if self.lock else ""
 
-    @property
-    def beside_lock(self) -> list[Wheel | Build]:
-        """What is installed with the wheels of the lock and is not in it: made on the controller, or built."""
-        return [*self.wheels, *([self.build] if self.build else [])]
-
-    @property
-    def environments(self) -> list[Stack]:
-        """This stack, and what it builds is built in, as a stack of its own: each with its lock."""
-        if not self.build:
-            return [self]
-        versions = self.versions.model_copy(update={"flashinfer": None, "tilelang": None}) if self.versions else None
-        alone = {"lock": self.build.lock, "wheels": [], "sources": [], "from_source": False, "build": None}
-        return [self, self.model_copy(update={**alone, "versions": versions})]
+    def build_lock_path(self, python: str) -> Path | None:
+        """The lock of what `build` is built with; None for a stack that builds nothing."""
+        short = python.replace(".", "")
+        return self.files / "locks" / f"{self.build.lock}-py{short}.txt" if self.build else None
 
     def python_for(self, found: str | None) -> str:
         """The Python minor it is installed with where `python3` is `found`, `3.11.2`; of another one the rules say

@@ -39,7 +39,7 @@ def vllm() -> tuple[argparse.ArgumentParser, Choices, set[str]]:
     # A CUDA build on a machine without a GPU knows no device, and the parser's defaults need one. No flag does.
     if vllm.platforms.current_platform.is_unspecified():
         vllm.platforms._current_platform = CpuPlatform()
-    from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.entrypoints.cli.serve import make_arg_parser  # where it is from has moved
     from vllm.envs import environment_variables
     from vllm.reasoning import ReasoningParserManager
     from vllm.tool_parsers import ToolParserManager

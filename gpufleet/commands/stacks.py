@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gpufleet import terminal
-from gpufleet.commands.folder import configuration
+from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import WRONG
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def lock(name: str, pythons: tuple[str, ...], find_links: tuple[str, ...], index
     Exit codes: 0; 2 there is no such stack, or no set of packages that fits.
     """
     from gpufleet.wheelhouse import lock_make
+    from gpufleet.wheelhouse.lock_target import targets
 
     with configuration():
         stack = _catalogue().find(name, "gpufleet stacks lock")
@@ -63,14 +64,17 @@ def lock(name: str, pythons: tuple[str, ...], find_links: tuple[str, ...], index
         options = [part for folder in find_links for part in ("--find-links", folder)]
         options += [part for url in beside for part in ("--index", url)]
         options += ["--index-strategy", "unsafe-best-match"] if beside else []
-        wanted = [(made, python) for made in stack.environments for python in pythons or stack.python]
-        for made, python in wanted:
-            text = lock_make.make(made, python, options, lambda line: click.echo(line, err=True))
-            path = made.lock_path(python)
-            aside = path.with_suffix(f".{os.getpid()}.part")
-            aside.write_text(text, encoding="utf-8")
-            aside.replace(path)
-            click.echo(f"{path}: {text.count('--hash=')} packages")
+        found = targets(stack)
+        if not found:
+            raise Wrong(f"{name} has no `lock`: name one on its page, and write its files/locks/<lock>.in")
+        for target in found:
+            for python in pythons or stack.python:
+                text = lock_make.make(target, python, options, lambda line: click.echo(line, err=True))
+                path = target.path(python)
+                aside = path.with_suffix(f".{os.getpid()}.part")
+                aside.write_text(text, encoding="utf-8")
+                aside.replace(path)
+                click.echo(f"{path}: {text.count('--hash=')} packages")
 
 
 @stacks.command()
@@ -84,20 +88,20 @@ def check(names: tuple[str, ...]) -> None:
     Exit codes: 0; 2 something is wrong.
     """
     from gpufleet.wheelhouse import lock_check
+    from gpufleet.wheelhouse.lock_target import targets
 
     with configuration():
         catalogue = _catalogue()
         chosen = [catalogue.find(name, "gpufleet stacks check") for name in names] or list(catalogue.values())
     wrong = 0
     for stack in chosen:
-        found = [line for made in stack.environments for line in lock_check.problems(made)]
+        found = lock_check.problems(stack)
         wrong += len(found)
         for line in found:
             click.echo(f"gpufleet: {terminal.plain(line)}", err=True)
         if not found:
-            count = len(stack.python) * len(stack.environments)
-            locks = f"{count} locks are in order" if stack.lock else "no lock: planned with only"
-            click.echo(f"{stack.name}: {locks}")
+            locks = ", ".join(target.name for target in targets(stack))
+            click.echo(f"{stack.name}: {f'in order: {locks}' if locks else 'no lock, planned with only'}")
     sys.exit(WRONG if wrong else 0)
 
 

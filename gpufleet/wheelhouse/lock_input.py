@@ -1,6 +1,6 @@
-"""What a lock is made from: its `.in` file, and the wheels of the stack's page that are repacked.
+"""What a lock is made from: an `.in` file.
 
-The `.in` file has requirements as pip writes them, and directives:
+It has requirements as pip writes them, and directives:
 
     # gpufleet: platform x86_64-manylinux_2_35     the oldest glibc it is for, as uv names it
     # gpufleet: exclude-newer 2026-08-20           nothing published later gets in; so the same lock can be made again
@@ -13,7 +13,6 @@ The `.in` file has requirements as pip writes them, and directives:
 
 from __future__ import annotations
 
-import hashlib
 import re
 from dataclasses import dataclass
 
@@ -21,7 +20,6 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpufleet.errors import ConfigError, nearest
-from gpufleet.stacks import Stack
 
 DIRECTIVES = ("platform", "exclude-newer", "repacked", "unread", "drop", "override", "constrain")
 ONE_OF = ("platform", "exclude-newer")
@@ -92,34 +90,3 @@ def parse(text: str, where: str) -> Input:
 
 def _names(words: list[str]) -> frozenset[str]:
     return frozenset(canonicalize_name(word) for word in words)
-
-
-def of(stack: Stack) -> Input:
-    """The `.in` file of a stack's lock. Raises ConfigError when there is none, or it does not go with the page."""
-    path = stack.files / "locks" / f"{stack.lock}.in"
-    where = f"locks/{path.name}"
-    if stack.lock is None:
-        raise ConfigError([f"stacks/{stack.name}.yaml: has no `lock`: name one, and write its files/locks/<lock>.in"])
-    try:
-        found = parse(path.read_text(encoding="utf-8"), where)
-    except OSError as error:
-        raise ConfigError([f"{where}: {error.strerror}; a lock is made from it"]) from None
-    said, page = found.repacked | found.unread, {canonicalize_name(made.name) for made in stack.beside_lock}
-    if said != page:
-        theirs, ours = (", ".join(sorted(names)) or "none" for names in (said, page))
-        raise ConfigError(
-            [
-                f"{where}: repacked or unread are {theirs}, but stacks/{stack.name}.yaml has in `wheels` and `build` "
-                f"{ours}; make them the same"
-            ]
-        )
-    return found
-
-
-def digest(stack: Stack, found: Input) -> str:
-    """Of all that a lock is made from but the index: other contents, and the lock is out of date."""
-    wheels = sorted((wheel.name, wheel.version, sorted(wheel.drop_requires)) for wheel in stack.beside_lock)
-    parts = [found.platform, found.exclude_newer, *sorted(map(str, found.requirements))]
-    sets = [sorted(found.repacked), sorted(found.unread), sorted(found.drop)]
-    lists = [sorted(found.override), sorted(found.constrain)]
-    return hashlib.sha256(repr((parts, sets, lists, wheels)).encode()).hexdigest()[:16]

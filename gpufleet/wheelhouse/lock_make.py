@@ -21,60 +21,52 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from gpufleet.errors import ConfigError
-from gpufleet.stacks import Stack
-from gpufleet.wheelhouse import lock_input, needs
+from gpufleet.wheelhouse import needs
 from gpufleet.wheelhouse.lock import Lock, Pin, render
 from gpufleet.wheelhouse.lock_input import Input
+from gpufleet.wheelhouse.lock_target import Target
 from gpufleet.wheelhouse.metadata import MetadataError, metadata
 from gpufleet.wheelhouse.tags import best, ranked
 
 READERS = 8  # metadata files that are read at once
 
 
-def make(stack: Stack, python: str, indexes: Sequence[str], say: Callable[[str], None]) -> str:
-    """The text of a stack's lock for a Python.
+def make(target: Target, python: str, indexes: Sequence[str], say: Callable[[str], None]) -> str:
+    """The text of a lock for a Python.
 
     + indexes: options for uv that name further places with wheels
     Raises ConfigError when uv finds no such set, or a package cannot be read.
     """
-    source = lock_input.of(stack)
-    say(f"{stack.lock}, Python {python}: asking uv for the versions")
-    packages = resolve(stack, source, python, indexes)["packages"]
-    versions = {canonicalize_name(package["name"]): str(package["version"]) for package in packages}
+    source = target.input()
+    say(f"{target.name}, Python {python}: asking uv for the versions")
+    packages = resolve(target, source, python, indexes)["packages"]
+    versions: dict[str, str] = {canonicalize_name(package["name"]): package["version"] for package in packages}
+    for name, version in target.made.items():
+        if (taken := versions.get(name, version)) != version:
+            page = f"stacks/{target.stack.name}.yaml has {version}: write {name}=={version}"
+            raise ConfigError([f"locks/{target.name}.in: uv takes {name} {taken}, but {page}"])
     known = ranked(python, source.glibc)
-    chosen = {canonicalize_name(package["name"]): wheel_of(package, known) for package in packages}
-    say(f"{stack.lock}, Python {python}: reading what {len(chosen)} packages need")
+    chosen: dict[str, dict[str, Any]] = {
+        canonicalize_name(package["name"]): wheel_of(package, known) for package in packages
+    }
+    say(f"{target.name}, Python {python}: reading what {len(chosen)} packages need")
     with ThreadPoolExecutor(READERS) as readers:
-        found: dict[str, list[Requirement]] = dict(
-            zip(chosen, readers.map(_requirements, chosen.values()), strict=True)
-        )
-    for wheel in stack.beside_lock:
-        name, dropped = canonicalize_name(wheel.name), set(map(canonicalize_name, wheel.drop_requires))
-        found[name] = [one for one in found.get(name, []) if canonicalize_name(one.name) not in dropped]
-        if versions.get(name, wheel.version) != wheel.version:
-            raise ConfigError(
-                [
-                    f"locks/{stack.lock}.in: uv takes {name} {versions[name]}, but stacks/{stack.name}.yaml has "
-                    f"{wheel.version}: write {name}=={wheel.version}"
-                ]
-            )
-    asked = needs.reached(source.requirements, found, python)
+        found = dict(zip(chosen, readers.map(_requirements, chosen.values()), strict=True))
+    remaining = {name: target.remaining(name, its) for name, its in found.items()}
+    asked = needs.reached(source.requirements, remaining, python)
     said = {name: tuple(sorted(map(str, asked.get(name, ())))) for name in versions}
     pins = [
         Pin(package["name"], versions[name], wheel["hashes"]["sha256"], wheel["name"], wheel["size"], said[name])
         for package, (name, wheel) in zip(packages, chosen.items(), strict=True)
         if name not in source.repacked
     ]
-    repacked: dict[str, tuple[str, tuple[str, ...]]] = {
-        name: (version, said[name]) for name, version in versions.items() if name in source.repacked
-    }
-    title = f"Lock of {stack.lock} for Python {python} on manylinux_2_{source.glibc}_x86_64"
-    return render(title, Lock(pins, lock_input.digest(stack, source), repacked))
+    repacked = {name: (versions[name], its) for name, its in said.items() if name in source.repacked}
+    title = f"Lock of {target.name} for Python {python} on manylinux_2_{source.glibc}_x86_64"
+    return render(title, Lock(pins, target.digest(source), repacked))
 
 
-def resolve(stack: Stack, source: Input, python: str, indexes: Sequence[str]) -> dict[str, Any]:
+def resolve(target: Target, source: Input, python: str, indexes: Sequence[str]) -> dict[str, Any]:
     """Ask uv for the set of versions and the wheels that fit, as a pylock document."""
-    path = stack.files / "locks" / f"{stack.lock}.in"
     with tempfile.TemporaryDirectory() as folder:
         answer = Path(folder, "pylock.toml")
         command = [str(uv()), "pip", "compile", "--quiet", "--only-binary", ":all:", "--format", "pylock.toml"]
@@ -85,12 +77,12 @@ def resolve(stack: Stack, source: Input, python: str, indexes: Sequence[str]) ->
             given = Path(folder, f"{option.strip('-')}.txt")
             given.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             command += [option, str(given)]
-        command += [*indexes, "--output-file", str(answer), str(path)]
+        command += [*indexes, "--output-file", str(answer), str(target.input_path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = "\n".join(f"  {line}" for line in done.stderr.strip().splitlines())
             raise ConfigError(
-                [f"locks/{path.name}: uv finds no set of packages for Python {python}; mend the file:\n{said}"]
+                [f"locks/{target.name}.in: uv finds no set of packages for Python {python}; mend the file:\n{said}"]
             )
         return tomllib.loads(answer.read_text(encoding="utf-8"))
 

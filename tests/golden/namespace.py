@@ -76,7 +76,7 @@ def changed(value: object, default: object) -> object:
 def main(arguments: list[str]) -> None:
     files = [argument for argument in arguments if argument != "--changed"]
     parser = serve_parser()
-    from vllm.entrypoints.openai.cli_args import validate_parsed_serve_args
+    from vllm.entrypoints.cli.serve import validate_parsed_serve_args
 
     found = [parser.parse_args(["serve", MODEL, "--config", file]) for file in files]
     for namespace in found:
