@@ -5,6 +5,7 @@ Its source archive is written here, its stack's page and lock are made of what t
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -93,14 +94,16 @@ PATCH = """\
 
 
 def archive(path: Path) -> str:
-    """Write the source archive, as a release has it; its sha256."""
+    """Write the source archive, as a release has it, always the same; its sha256."""
     texts = {"pyproject.toml": PROJECT, "setup.py": SETUP, "CMakeLists.txt": CMAKE, "tinykernels/__init__.py": ""}
     texts |= {f"kernels/kernel_{number}.cu": KERNEL.replace("@", str(number)) for number in range(KERNELS)}
-    with tarfile.open(path, "w:gz") as tar:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
         for name, text in texts.items():
             info = tarfile.TarInfo(f"{NAME}-{VERSION}/{name}")
             info.size = len(text.encode())
             tar.addfile(info, io.BytesIO(text.encode()))
+    path.write_bytes(gzip.compress(plain.getvalue(), mtime=0))
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -8,6 +8,7 @@ import json
 import shlex
 import shutil
 import subprocess
+import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,23 +22,26 @@ from gpufleet.building import Building
 from gpufleet.runtime import Runtime
 from gpufleet.wheelhouse import built
 from gpufleet.wheelhouse.items import Item, Made, uv_item
+from gpufleet.wheelhouse.store import Store
 from lab import pip, rootfs, state
+from lab.paths import REPOSITORY
 from tests.lab import kernels
 from tests.lab.support import SmallLab, small_lab, wait_for
 
 pytestmark = pytest.mark.lab
 
-BOX = "lab-1"
+BOX, OTHER = "lab-1", "lab-2"
 KIT = "/opt/gpufleet/kit/test.pyz"
 BUILDS = "/opt/gpufleet/builds"
 
 
 @dataclass(frozen=True)
 class Question:
-    """A build, and the spec the operation sends of it."""
+    """A build, the spec the operation sends of it, and a controller's store with all that it needs."""
 
     building: Building
     spec: dict[str, Any]
+    store: Store
 
     @property
     def attempt(self) -> str:
@@ -46,7 +50,7 @@ class Question:
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SmallLab]:
-    with small_lab("build", 93, ["cpu-only"]) as found:
+    with small_lab("build", 93, ["cpu-only", "cpu-only"]) as found:
         place(found, KIT, kit.build().data)
         mirrors = found.mirrors()
         repository = {
@@ -77,10 +81,13 @@ def question(lab: SmallLab, tmp_path_factory: pytest.TempPathFactory) -> Questio
     wanted = [f"{pin.name}=={pin.version} --hash=sha256:{pin.sha256}" for pin in pins]
     pip.download([*wanted, f"uv=={stack.uv.version} --hash=sha256:{stack.uv.sha256}"], cache)
     wheels = [uv, *(Item(pin.filename, pin.sha256, pin.size, Made()) for pin in pins)]
+    store = Store(folder / "store")
+    store.put(Item(kernels.ARCHIVE, sha256, None, Made()), folder / kernels.ARCHIVE)
     for item in wheels:
+        store.put(item, cache / item.filename)
         stock(lab, item, (cache / item.filename).read_bytes())
     stock(lab, source, packed.data)
-    return Question(building, built.spec(runtime, building, source, wheels, None))
+    return Question(building, built.spec(runtime, building, source, wheels, None), store)
 
 
 def place(lab: SmallLab, path: str, data: bytes) -> None:
@@ -155,3 +162,25 @@ def test_the_next_run_clears_that_away_and_builds(lab: SmallLab, question: Quest
 def test_then_there_is_nothing_to_build(lab: SmallLab, question: Question) -> None:
     events = ask(lab, "job", {"verb": "build", "spec": question.spec})
     assert events[-1]["seconds"] == 0 and len(events) == 1
+
+
+def test_the_other_box_gets_the_wheel(lab: SmallLab, question: Question, tmp_path: Path) -> None:
+    """By the operation itself, over SSH: the wheel comes into the controller's store, and to the other box."""
+    found = state.load(lab.where)
+    login = {"ssh_user": "root", "ssh_key": found.ssh_key, "ssh_known_hosts_file": found.known_hosts}
+    boxes = {name: {"ssh_hostname": found.box(name).address, **login} for name in (BOX, OTHER)}
+    given = json.dumps({"boxes": boxes, "folder": str(tmp_path), "store": str(question.store.root)})
+    program = [sys.executable, "-m", "tests.lab.building"]
+    done = subprocess.run(
+        program, cwd=REPOSITORY, input=given, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    *said, last = [json.loads(line) for line in done.stdout.splitlines()]
+    assert last["failed"] == {} and last["wheels"][BOX] == last["wheels"][OTHER], done.stdout
+    wheel = last["wheels"][OTHER]
+    kept = question.store.path(Item(wheel["filename"], wheel["sha256"], wheel["size"], Made()))
+    assert kept.stat().st_size == wheel["size"]
+    assert lab.sh(OTHER, f"sha256sum {built.STORE}/{wheel['sha256']}/*.whl").split()[0] == wheel["sha256"]
+    # One of them was asked to build, and had the wheel of the tests before; the other never was.
+    assert [line["box"] for line in said if "from source on this box" in line["says"]] == [BOX]
+    assert lab.sh(OTHER, f"ls {BUILDS} 2>/dev/null || echo none") == "none"
