@@ -33,7 +33,7 @@ def unknown_flag(plan: BoxPlan) -> Said:
                 continue
             near = table.nearest(flag)
             others = [name for name in engines.who_knows(flag) if name != table.name]
-            whose = f"; {', '.join(others)} does" if others else ""
+            whose = f"; known to {', '.join(others)}" if others else ""
             source = source_of(instance.flags, flag)
             yield (
                 f"{instance.name}: {instance.stack.name} does not know {flag} ({source}){whose}",

@@ -105,7 +105,8 @@ class Server:
             return
         data = self.files[path]
         wanted = handler.headers.get("Range") if self.ranges else None
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted else 0
+        first, _, last = (wanted or "").removeprefix("bytes=").partition("-")
+        start, end = int(first or 0), min(int(last or len(data)) + 1, len(data))
         if wanted and start >= len(data):
             handler.send_response(416)
             handler.send_header("Content-Range", f"bytes */{len(data)}")
@@ -113,11 +114,11 @@ class Server:
             return
         if wanted and self.take("shifted", path):
             start = 0
-        body = data[start:]
+        body = data[start:end]
         handler.send_response(206 if wanted else 200)
         handler.send_header("Content-Type", self.types.get(path, "application/octet-stream"))
         if wanted:
-            handler.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+            handler.send_header("Content-Range", f"bytes {start}-{end - 1}/{len(data)}")
         if not self.unannounced:
             handler.send_header("Content-Length", str(len(body)))
         handler.end_headers()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from gpufleet import known
@@ -132,7 +133,7 @@ def test_what_cannot_be_had_is_1_and_the_rest_is_kept(tiny: Tiny) -> None:
         (("--stack", "tiny", "--python", "3.9"), "--python 3.9: tiny has locks for 3.11, 3.12"),
         (("--stack", "tiny", "--arch", "sm75"), "--arch sm75: tiny is for cpu"),
         (("--arch", "sm76"), "--arch: no stack is for 'sm76'; did you mean"),
-        (("--stack", "1cat-vllm-1.3.0-sm70"), "has no lock"),
+        (("--stack", "planned"), "has no lock"),
         (("--stack", "tiny", "--set", "mirrors.pypy=x"), "did you mean 'pypi'?"),
     ],
 )
@@ -140,6 +141,10 @@ def test_a_wrong_call_is_2_and_asks_nobody(
     tiny: Tiny, arguments: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tiny.root)
+    stacks = tiny.root / "files" / "stacks"
+    page = yaml.safe_load((stacks / "tiny.yaml").read_text())
+    planned = {key: value for key, value in page.items() if key not in ("lock", "uv")} | {"name": "planned"}
+    (stacks / "planned.yaml").write_text(yaml.safe_dump(planned))
     done = CliRunner().invoke(main, ["fetch", *arguments])
     assert done.exit_code == 2 and said in done.output, done.output
     assert tiny.server.asked == []

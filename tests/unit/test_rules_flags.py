@@ -59,7 +59,7 @@ CASES = [
     Case("GF504", "error", "without quotes", flags({"async-scheduling": "false"})),
     Case("GF504", "error", "read as a flag", flags({"chat-template": "-x"})),
     Case("GF505", "error", "did you mean 'max-model-len'", flags({"max-modellen": 512})),
-    Case("GF505", "error", "vllm-0.27.1 does", flags({"enable-fault-tolerance": True}, V24)),
+    Case("GF505", "error", "known to vllm-0.27.1", flags({"enable-fault-tolerance": True}, V24)),
     Case("GF506", "warning", "VLLM_USE_FLASHINFER_SAMPLER", variables(VLLM_USE_FLASHINFER_SAMPLR="0")),
     Case("GF506", "warning", "VLLM_ATTENTION_BACKEND", variables(VLLM_ATTENTION_BACKEND="FLASHINFER")),
     Case("GF507", "error", "without tool-call-parser", flags({"enable-auto-tool-choice": True})),

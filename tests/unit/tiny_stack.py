@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,12 +44,13 @@ sources:
 """
 
 
-def wheel(name: str, version: str, files: dict[str, bytes]) -> bytes:
-    """A genuine wheel."""
+def wheel(name: str, version: str, files: dict[str, bytes], needs: Sequence[str] = ()) -> bytes:
+    """A genuine wheel. + needs: its Requires-Dist"""
+    asked = "".join(f"Requires-Dist: {one}\n" for one in needs)
     info = f"{name}-{version}.dist-info"
     files = {
         **files,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{asked}".encode(),
         f"{info}/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [[path, f"sha256={_digest(content)}", str(len(content))] for path, content in files.items()]
