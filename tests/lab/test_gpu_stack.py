@@ -19,9 +19,9 @@ from typing import Any
 
 import pytest
 
-from gpufleet import scenario
+from gpufleet import catalogue, paths
+from gpufleet.models import Model
 from gpufleet.plan import BoxPlan
-from gpufleet.planning import of_topology, overrides
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.download import Tally
@@ -34,6 +34,7 @@ from tests.golden import test_reference_boxes as golden
 from tests.golden.environments import NAMESPACE
 from tests.lab.support import SmallLab, small_lab
 from tests.lab.test_runtimes import Workshop, ended
+from tests.unit.fleets import gpu_facts, plan, product_stacks
 
 pytestmark = [pytest.mark.lab, pytest.mark.large]
 
@@ -51,10 +52,10 @@ def lab() -> Iterator[SmallLab]:
 
 
 def planned() -> BoxPlan:
-    """Two 2080 Ti with a bridge on the lab's Debian 12, as its Python is."""
-    topology = REPOSITORY / "lab" / "topologies" / "dual-2080ti-nv2.json"
-    (found,) = of_topology(scenario.page(topology), str(topology), overrides([], ["qwen3.8-27b-awq"]))
-    return found.plan
+    """Two 2080 Ti with a bridge, on a system like the box's."""
+    models = catalogue.load(Model, "model", paths.model_folders())
+    data = {"serve": ["qwen3.8-27b-awq"], "stack": STACK}
+    return plan(gpu_facts(), data, stacks=product_stacks().values(), models=models.values())
 
 
 class Made:
@@ -64,11 +65,10 @@ class Made:
         self.lab, self.figures = lab, {}
         assert GIT, "GPUFLEET_GIT names no mirror with FlashQLA's repository"
         began = time.monotonic()
-        plan = planned()
-        (instance,) = plan.instances
-        self.runtime = type(instance.runtime)(
-            instance.stack, "3.11", instance.runtime.toolkit, instance.runtime.archs
-        )  # the box's Python; of the scenario's none is known
+        box_plan = planned()
+        (instance,) = box_plan.instances
+        self.runtime = instance.runtime
+        assert (self.runtime.python, self.runtime.toolkit, self.runtime.archs) == ("3.11", "13-0", ("sm75",))
         store, tally = Store(default_root()), Tally()
         mirrors = Mirrors(git=GIT)
         self.items = prepare.ready(self.runtime, store, mirrors, Fetch(), print, tally)
@@ -77,15 +77,10 @@ class Made:
         self.prepare_box(store)
         self.bring(store)
         began = time.monotonic()
-        asked = spec(plan, self.runtime, self.items)
+        asked = spec(box_plan, self.runtime, self.items)
         # No card is in the box: it is compiled for 7.5 all the same, and nothing is run on one.
-        asked |= {"gpus": 0, "instances": [], "toolkit": "13-0", "archs": ["sm75"]}
-        asked["name"] = self.runtime.name
-        asked["env"] = {
-            key: value.replace(instance.runtime.path, self.runtime.path)
-            for key, value in asked["env"].items()
-            if key != "CUDA_VISIBLE_DEVICES"
-        }
+        asked |= {"gpus": 0, "instances": []}
+        del asked["env"]["CUDA_VISIBLE_DEVICES"]
         self.last, self.told = ended(self.box.start("job", {"verb": "runtime", "spec": asked}))
         assert self.last["event"] == "result", (self.last, self.told)
         self.note("installed, compiled, verified on the box", began)
@@ -100,6 +95,8 @@ class Made:
         self.box.put(f"/root/{deb.name}", deb.read_bytes())
         packages = "g++ python3-dev ninja-build libnuma1"
         self.lab.sh(BOX, f"apt-get -qq update && apt-get -qq install -y {packages} && dpkg -i /root/{deb.name}")
+        stubs = "/usr/local/cuda-13.0/lib64/stubs"  # what NVIDIA's has to link the driver's library with
+        self.lab.sh(BOX, f"mkdir -p {stubs} && gcc -shared -x c /dev/null -o {stubs}/libcuda.so")
         for item in self.items:
             if item.filename.startswith(HEADERS):
                 with zipfile.ZipFile(store.path(item)) as wheel:
@@ -174,6 +171,14 @@ def test_flashqla_was_compiled_for_75(made: Made) -> None:
     place = f"{made.runtime.path}/lib/python3.11/site-packages/flash_qla/ops/gated_delta_rule/legacy/prebuilt/sm75"
     assert int(made.lab.sh(BOX, f"stat -c %s {place}/flash_qla_legacy_gdn.so")) > 100_000
     assert made.last["compiled"]["filename"].endswith("-compiled.tar")
+
+
+def test_flashinfers_attention_was_compiled_for_75(made: Made) -> None:
+    place = f"{made.runtime.path}/lib/python3.11/site-packages/flashinfer/data/aot"
+    kernels = made.lab.sh(BOX, f"ls {place}").split()
+    assert len(kernels) == 2 and all("head_dim_qk_256" in kernel for kernel in kernels)
+    for kernel in kernels:
+        assert int(made.lab.sh(BOX, f"stat -c %s {place}/{kernel}/{kernel}.so")) > 100_000
 
 
 def test_vllm_is_imported_by_the_services_user(made: Made) -> None:

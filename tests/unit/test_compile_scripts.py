@@ -80,7 +80,7 @@ def test_flashinfer_kernels_lie_where_they_are_taken_without_a_compiler(tmp_path
     done = script("flashinfer_attention.py", tmp_path, into, **env)
     assert done.returncode == 0, done.stderr
     made = sorted(str(path.relative_to(into)) for path in into.rglob("*.so"))
-    assert len(made) == 4
+    assert len(made) == 2
     assert all(Path(name).parts[0] == Path(name).stem for name in made)
     assert (into / made[0]).read_text() == "7.5 8.6"
     assert done.stdout.count("gpufleet: FlashInfer: head 256, KV ") == 2
