@@ -106,10 +106,10 @@ def assert_nothing_half_done(lab: SmallLab) -> None:
 # run goes on behind it. The power cuts make sure that each later point is reached.
 STRIKES = [
     ("apt-get install g++", kill),
-    ("sending vllm-", interrupt),
+    (" files to come", interrupt),
     ("installing uv", power_cut),
     ("making the virtual environment", power_cut),
-    ("verifying: import torchvision", power_cut),
+    ("verifying vllm-0.27.1-cpu", power_cut),
     ("fetching lab-tiny", power_cut),
     ("starting gpufleet-lab-tiny", power_cut),
     ("is starting (", interrupt),
