@@ -10,7 +10,7 @@ from tests.golden.environments import namespaces, refusal
 
 pytestmark = pytest.mark.large
 
-ENGINES = ["vllm-0.27.1", "vllm-0.24.0"]
+ENGINES = ["vllm-0.33.0", "vllm-0.27.1", "vllm-0.24.0"]
 
 GIVEN = """
 compilation-config: {cudagraph_capture_sizes: [4, 8], max_cudagraph_capture_size: 8, cudagraph_mode: PIECEWISE}
