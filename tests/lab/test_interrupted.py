@@ -133,8 +133,8 @@ def test_then_it_converges_and_is_quiet(lab: SmallLab, folder: Path) -> None:
     assert done.code == 0, done.output
     assert_nothing_half_done(lab)
     assert lab.sh(BOX, f"systemctl is-active {UNIT}") == "active"
-    assert lab.sh(BOX, "ls /opt/gpufleet/cache /opt/gpufleet/models/lab-tiny") != ""
-    assert lab.sh(BOX, "ls -d /opt/gpufleet/runtimes/* | wc -l") == "1"
+    # One of each, and nothing beside it that a struck attempt has left.
+    assert lab.sh(BOX, "cd /opt/gpufleet && ls -A runtimes models/lab-tiny | wc -l") == "5", "two names, two heads, a gap"
     again = deploy(folder)
     assert (again.code, again.state(BOX)) == (0, "serving, nothing to do"), again.output
 
