@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from hostkit import shell
 from hostkit.errors import Failure
 
+TRIES, TRY_SECONDS = 4, 3
 PROPERTIES = ("ActiveState", "SubState", "MainPID", "Job")
 
 
@@ -13,7 +16,7 @@ def show(unit: str) -> dict:
 
     `job`: systemd has something of the unit still to do, such as the start after the stop of a restart.
     """
-    output = systemctl("show", "--property=" + ",".join(PROPERTIES), unit)
+    output = asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
     return {
         "active": found.get("ActiveState", "inactive"),
@@ -60,6 +63,16 @@ def log_since(unit: str, began: float, lines: int = 400) -> list:
         ).splitlines()
     except shell.Ended:
         return []
+
+
+def asked(*arguments: str) -> str:
+    """Ask systemd something, a few times over: while a box compiles or loads a model, it may not answer in time."""
+    for _ in range(TRIES - 1):
+        try:
+            return systemctl(*arguments)
+        except Failure:
+            time.sleep(TRY_SECONDS)
+    return systemctl(*arguments)
 
 
 def systemctl(*arguments: str, allowed: bool = False) -> str:
