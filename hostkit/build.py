@@ -15,7 +15,7 @@ import time
 import zipfile
 from typing import Any
 
-from hostkit import compiling, events, files, install, shell, store
+from hostkit import compiling, events, files, install, shell, space, store
 from hostkit.errors import Failure
 from hostkit.ninja import span
 
@@ -43,10 +43,12 @@ def run(spec: dict) -> dict:
     if clean(directory):
         events.log("an earlier build of {} did not end: it is begun anew".format(spec["name"]))
     compiler(spec["env"].get("CUDA_HOME"))
+    os.makedirs(directory, exist_ok=True)
     began = time.monotonic()
     try:
-        environment(spec, directory)
-        wheel = stocked(make(spec, directory), spec)
+        with space.told_when_full(directory, spec["name"]):
+            environment(spec, directory)
+            wheel = stocked(make(spec, directory), spec)
     finally:
         clean(directory)
     seconds = round(time.monotonic() - began)

@@ -42,16 +42,21 @@ def uv(wheel: dict) -> str:
     if files.sha256(path) != wheel["sha256"]:
         raise damage(path)
     events.log("installing {}".format(wheel["filename"]))
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(os.path.dirname(program))
+    aside = os.path.join(kit_folder(), ".{}.building".format(uv_folder(wheel)))
+    for left in (aside, directory):
+        shutil.rmtree(left, ignore_errors=True)
+    made = os.path.join(aside, "bin", "uv")
+    os.makedirs(os.path.dirname(made))
     with zipfile.ZipFile(path) as archive:
         inside = [name for name in archive.namelist() if name.endswith(".data/scripts/uv")]
         if len(inside) != 1:
             raise Failure("{} holds no uv".format(wheel["filename"]), "correct `uv` in the stack's page")
-        with archive.open(inside[0]) as source, open(program, "wb") as target:
+        with archive.open(inside[0]) as source, open(made, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
-    os.chmod(program, 0o755)  # noqa: S103
-    files.complete(directory, wheel)
+    os.chmod(made, 0o755)  # noqa: S103
+    files.complete(aside, wheel)
+    os.rename(aside, directory)
+    files.sync_directory(kit_folder())
     return program
 
 

@@ -7,10 +7,8 @@ it was made of are in the box's store.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-from typing import Iterator
 
 from hostkit import compile, events, files, install, space, state, store, verify
 
@@ -38,7 +36,7 @@ def run(spec: dict) -> dict:
         shutil.rmtree(building)
     os.makedirs(building)
     try:
-        with told_when_full(building, spec["name"]):
+        with space.told_when_full(building, spec["name"]):
             make(spec, directory, os.path.join(building, "tree"), building)
     finally:
         shutil.rmtree(building, ignore_errors=True)
@@ -60,16 +58,6 @@ def make(spec: dict, directory: str, tree: str, building: str) -> None:
     os.rename(tree, directory)
     files.sync_directory(RUNTIMES)
     shutil.rmtree(gone, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def told_when_full(directory: str, what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if space.is_full(error):
-            raise space.full(directory, what)
-        raise
 
 
 def answer(directory: str) -> dict:

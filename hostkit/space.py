@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import os
 import zipfile
-from typing import Iterable, Optional
+from typing import Iterable, Iterator, Optional
 
+from hostkit import files
 from hostkit.errors import Failure
 
 MIB = 1024 * 1024
@@ -54,8 +55,15 @@ def full(directory: str, what: str, wanted: Optional[int] = None) -> Failure:
     )
 
 
-def is_full(error: BaseException) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+@contextlib.contextmanager
+def told_when_full(directory: str, what: str) -> Iterator[None]:
+    """What in the block finds no room on the disk ends with the error that names the file system."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in files.NO_ROOM:
+            raise full(directory, what)
+        raise
 
 
 def mount_point(path: str) -> str:

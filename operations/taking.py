@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 from paramiko import SSHException
@@ -25,13 +26,16 @@ def take(box: Deployment, made: Mapping[str, Any], store: Store, name: str) -> I
         raise BoxError(box.host.name, str(error).rstrip("."), "mend that, then deploy again") from error
 
 
-def _opened(box: Deployment, path: str) -> IO[bytes]:
+@contextmanager
+def _opened(box: Deployment, path: str) -> Iterator[IO[bytes]]:
     """A file of the box, read over its SSH connection. Raises BoxError."""
-    try:
-        client: Any = getattr(box.host.connector, "client", None)
-        handle = client.open_sftp().open(path, "rb")
-        handle.prefetch()
-    except (SSHException, OSError, EOFError) as error:
-        raise BoxError(box.host.name, f"{path} cannot be read by SFTP ({error})", "allow SFTP on the box") from error
-    opened: IO[bytes] = handle
-    return opened
+    client: Any = getattr(box.host.connector, "client", None)
+    with ExitStack() as open_now:
+        try:
+            sftp = open_now.enter_context(client.open_sftp())
+            handle = open_now.enter_context(sftp.open(path, "rb"))
+            handle.prefetch()
+        except (SSHException, OSError, EOFError) as error:
+            cause = f"{path} cannot be read by SFTP ({error})"
+            raise BoxError(box.host.name, cause, "allow SFTP on the box") from error
+        yield handle

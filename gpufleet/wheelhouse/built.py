@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -13,6 +14,7 @@ from gpufleet.paths import ROOT
 from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
+from gpufleet.wheelhouse.download import LOOK_SECONDS
 from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item, Made, uv_item
 from gpufleet.wheelhouse.lock import parse
 from gpufleet.wheelhouse.store import Store
@@ -55,8 +57,10 @@ def ready(
     for line in packed.moved:
         say(line)
     source = Item(packed.filename, packed.sha256, len(packed.data), Made())
-    if not store.has(source):
-        store.write(source, packed.stream(), "what was packed here")
+    # Builds for other Pythons are of the same archive, and another process may be at one of them.
+    with store.turn(source.sha256, lambda: time.sleep(LOOK_SECONDS)):
+        if not store.has(source):
+            store.write(source, packed.stream(), "what was packed here")
     return source, [store.sized(item) for item in wheels]
 
 

@@ -9,7 +9,6 @@ from packaging.version import Version
 
 from gpufleet.parts import Uv, Wheel
 from gpufleet.runtime import Runtime
-from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import lock
 
 # The name of uv's linux x86_64 wheel; the same for all releases from 0.1 on. The hash is what is pinned.
@@ -79,12 +78,8 @@ def uv_item(uv: Uv) -> Item:
     return Item(UV_WHEEL.format(uv.version), uv.sha256, None, FromIndex("uv", uv.version))
 
 
-def stock_items(stack: Stack) -> list[Item]:
-    """The wheels that are repacked, as published."""
-    return [stock_item(wheel, stack.torch_index) for wheel in stack.wheels]
-
-
 def stock_item(wheel: Wheel, torch_index: str | None) -> Item:
+    """A wheel that is repacked, as published."""
     origin = FromUrl(wheel.url) if wheel.url else FromIndex(wheel.name, wheel.version, torch_index)
     return Item(wheel.filename, wheel.sha256, None, origin)
 

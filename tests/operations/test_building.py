@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,6 +16,7 @@ from gpufleet.errors import BoxError
 from gpufleet.runtime import Runtime
 from gpufleet.settings import Settings
 from gpufleet.stacks import Stack
+from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import Item, Made
 from gpufleet.wheelhouse.store import Store
 from operations import building
@@ -35,9 +37,17 @@ class Box:
         self.calls: list[tuple[str, Any]] = []
         self.brought: list[Item] = []
         self.fails = fails
-        sftp = SimpleNamespace(open_sftp=lambda: SimpleNamespace(open=self.open))
-        self.host = SimpleNamespace(name=name, log=self.said.append, connector=SimpleNamespace(client=sftp))
+        client = SimpleNamespace(open_sftp=self.open_sftp)
+        self.host = SimpleNamespace(name=name, log=self.said.append, connector=SimpleNamespace(client=client))
         self.plan = SimpleNamespace(settings=Settings.model_validate({"fetch": fetch or {}}))
+
+    @contextmanager
+    def open_sftp(self) -> Iterator[Any]:
+        self.sessions = getattr(self, "sessions", 0) + 1
+        try:
+            yield SimpleNamespace(open=self.open)
+        finally:
+            self.sessions -= 1
 
     def open(self, path: str, mode: str) -> Any:
         assert mode == "rb"
@@ -103,6 +113,7 @@ def test_the_first_box_builds_and_the_wheel_is_kept(stack: Stack, store: Store) 
     (item,) = built(box, needs, store)
     assert store.path(item).read_bytes() == WHEEL
     assert box.opened == f"/opt/gpufleet/store/{item.sha256}/{item.filename}"
+    assert box.sessions == 0, "closed again"
     ((verb, job),) = box.calls
     assert (verb, job["verb"]) == ("job", "build")
     spec = job["spec"]
@@ -195,6 +206,31 @@ def test_what_is_wrong_on_the_controller_is_the_boxs_failure(
     with pytest.raises(BoxError, match=said):
         built(box, runtime(stack), store)
     assert box.calls == []
+
+
+def test_the_patched_archive_is_written_by_one_at_a_time(
+    stack: Stack, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deploy for another Python may be packing the same one: what it is writing now is waited for, and taken."""
+    needs = runtime(stack)
+    assert needs.building is not None
+    mirrors, fetch = Settings().mirrors, Settings().fetch
+    source, _ = records.ready(needs.building, store, mirrors, fetch, print)
+    written = store.path(source).read_bytes()
+    store.path(source).unlink()
+    waited: list[float] = []
+    with ExitStack() as other:
+        other.enter_context(store.turn(source.sha256, lambda: None))
+
+        def end(seconds: float) -> None:
+            waited.append(seconds)
+            store.path(source).write_bytes(written)
+            other.close()
+
+        monkeypatch.setattr(records.time, "sleep", end)
+        monkeypatch.setattr(Store, "write", lambda *_: pytest.fail("it is there"))
+        assert records.ready(needs.building, store, mirrors, fetch, print)[0] == source
+    assert len(waited) == 1
 
 
 def test_offline_what_is_not_there_is_named(stack: Stack, store: Store) -> None:

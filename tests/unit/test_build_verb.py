@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -162,6 +163,19 @@ def test_a_damaged_source_is_removed_and_named(root: Path) -> None:
     with pytest.raises(Failure, match=r"tiny-1.0.tar was damaged"):
         build.run(question)
     assert not path.exists() and left(root) == []
+
+
+def test_a_disk_that_fills_up_while_the_source_is_unpacked_is_named(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(build, "unpack", full)
+    with pytest.raises(Failure, match=r"the file system of .* has .* MiB free, too few for tiny-1\.0-abc") as caught:
+        build.run(spec(GOOD))
+    assert "gpufleet gc" in caught.value.remedy
+    assert left(root) == []
 
 
 def test_a_toolkit_that_is_not_there_is_said_before_anything_is_done(root: Path) -> None:

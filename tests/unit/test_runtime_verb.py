@@ -174,6 +174,25 @@ def test_a_disk_that_fills_up_in_the_middle_is_named(box: Workshop) -> None:
     fails(box, spec, "the file system of .* has .* MiB free, too few for uv pip install for engine-1")
 
 
+def test_uv_has_its_name_only_when_it_is_whole(box: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where an earlier try, or an older gpufleet, left something under that name."""
+    folder = Path(install.kit_folder(), install.uv_folder(box.uv))
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "uv").write_bytes(b"half")
+
+    def struck(*_: object) -> None:
+        assert not folder.exists()
+        raise OSError("the power went")
+
+    with monkeypatch.context() as power, pytest.raises(OSError, match="the power went"):
+        power.setattr(install.shutil, "copyfileobj", struck)
+        install.uv(box.uv)
+    assert not folder.exists()
+    program = Path(install.uv(box.uv))
+    assert program.parent.parent == folder and program.stat().st_mode & 0o111
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
 def test_uv_is_the_one_that_is_pinned(box: Workshop) -> None:
     box.stored(box.uv).write_bytes(zipped({"uv-0.0.1.data/scripts/uv": "#!/bin/sh\n"}))
     with pytest.raises(Failure, match="was damaged"):
