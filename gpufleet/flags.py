@@ -29,7 +29,7 @@ class Written:
 
 
 def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequence[str]) -> Written:
-    """What stack, model and the owner's layers give an instance with these traits."""
+    """What stack, model, the stack's chosen options and the owner's layers give an instance with these traits."""
     args, env = Values(), Values()
     foreign: dict[str, str] = {}
     recipe = model.recipes[stack.engine]
@@ -39,6 +39,9 @@ def written(stack: Stack, model: Model, layers: Iterable[Layer], traits: Sequenc
         for trait in traits:
             if trait in by_trait:
                 _lay(args, env, f"{source}, {trait}", by_trait[trait].args, by_trait[trait].env)
+    for name in stack.chosen:
+        option = stack.options[name]
+        _lay(args, env, f"option {name} of stack {stack.name}", option.args, option.env)
     for layer in layers:
         # What only another kind of engine knows is left to that one: a box can have both.
         flags, variables = layer.values.get("serve_args", {}), layer.values.get("serve_env", {})

@@ -110,6 +110,8 @@ def _wants(
         if stack is None:
             continue
         chosen = chosen or f"computed: the default for {name}"
+        options, given_by = strongest(layers, "options")
+        stack = stack.with_options(options or [], f"{view.box.name}: options ({given_by})")
         count = strongest(layers, "instances")[0]
         if "cpu" in stack.arch:
             yield _Want(entry, model, stack, (), frozenset(), 0, count or 1, "", chosen, True)

@@ -27,6 +27,7 @@ class Serve(Data):
     model: Name
     name: Name | None = None  # of the instance; default: the model's
     stack: Name | None = None
+    options: list[Name] | None = None  # of its stack; default: the setting of that name
     port: Port | None = None
     tensor_parallel_size: Gpus | None = None
     instances: Instances | None = None
@@ -81,6 +82,7 @@ class Settings(Data):
 
     serve: list[Name | Serve] = []
     stack: Name | None = None
+    options: list[Name] = []  # what of the stack is switched on
     serve_args: Args = {}
     serve_env: Env = {}
     tensor_parallel_size: Gpus | None = None  # GPUs of an instance

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet import engines
 from gpufleet.catalogue import Entry
+from gpufleet.errors import ConfigError, nearest
 from gpufleet.parts import Build, Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
@@ -35,6 +37,22 @@ class Versions(Data):
     torch: Version
     flashinfer: Version | None = None
     tilelang: Version | None = None
+
+
+class Option(Data):
+    """Something of a stack that is off until an owner's `options` name it.
+
+    + lock: in place of the stack's: the same packages, and those it brings
+    + not_with: options that cannot be chosen beside it
+    + hybrid: whether models with layers that keep a state (linear attention, Mamba) can be served with it
+    """
+
+    title: OneLine
+    lock: Name | None = None
+    args: Args = {}
+    env: Env = {}
+    not_with: list[Name] = []
+    hybrid: bool = True
 
 
 class Stack(Entry):
@@ -64,17 +82,38 @@ class Stack(Entry):
     env: Env = {}  # a value may hold {cores}: the box's physical cores
     args: Args = {}
     by_trait: dict[Trait, ByTrait] = {}
+    options: dict[Name, Option] = {}
+    chosen: tuple[Name, ...] = Field(default=(), exclude=True)  # of `options`, see `with_options`
     disk_mib: Annotated[int, Field(ge=0)] = 0  # what installing it takes at most, measured
 
     @model_validator(mode="after")
     def _whole(self) -> Stack:
         if (self.lock is None) != (self.uv is None):
             raise ValueError("`lock` and `uv` go together: both, or neither for a stack that is only planned with")
+        for name, option in self.options.items():
+            if option.lock and not self.lock:
+                raise ValueError(f"options.{name} has a lock, but the stack has none")
+            if unknown := [other for other in option.not_with if other not in self.options]:
+                raise ValueError(f"options.{name}.not_with names {', '.join(unknown)}, which is no option of it")
         if self.from_source != (self.build is not None):
             raise ValueError("`from_source: true` and `build` go together: both, or neither")
         if self.build and self.build.name in {wheel.name for wheel in self.wheels}:
             raise ValueError(f"{self.build.name} is both in `wheels` and built; keep one")
         return self
+
+    def with_options(self, names: Sequence[str], where: str) -> Stack:
+        """The stack with these of its options. Raises ConfigError for one it does not have, and for two that exclude
+        each other or that both have packages of their own."""
+        locks = {name: self.options[name].lock for name in names if name in self.options and self.options[name].lock}
+        for name in names:
+            if name not in self.options:
+                raise ConfigError([f"{where}: stack {self.name} has no option {name!r}{nearest(name, self.options)}"])
+            if beside := [other for other in names if other in self.options[name].not_with]:
+                raise ConfigError([f"{where}: options {name} and {', '.join(beside)} exclude each other; keep one"])
+        if len(locks) > 1:
+            raise ConfigError([f"{where}: options {' and '.join(locks)} each have packages of their own; keep one"])
+        changes = {"chosen": tuple(names), "lock": next(iter(locks.values()), self.lock)}
+        return self.model_copy(update=changes) if names else self
 
     @cached_property
     def table(self) -> engines.Engine | None:

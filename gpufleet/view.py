@@ -45,7 +45,8 @@ class View:
     def entry_layer(self, entry: Serve, traits: Sequence[str]) -> Layer:
         """A serve entry as a layer: between the box's own data and the command line."""
         where = self.settings(traits).given.source("serve") or self.box.source
-        values = entry.model_dump(exclude_unset=True, include={"stack", "tensor_parallel_size", "instances", "streams"})
+        own = {"stack", "options", "tensor_parallel_size", "instances", "streams"}
+        values = entry.model_dump(exclude_unset=True, include=own)
         return Layer(f"{where}, serve entry", {**values, "serve_args": entry.args, "serve_env": entry.env})
 
     def layers(self, entry: Serve, traits: Sequence[str]) -> Iterator[Layer]:

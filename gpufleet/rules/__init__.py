@@ -19,6 +19,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     links,
     memory,
     names,
+    offloading,
     ranges,
     runner,
     serving,

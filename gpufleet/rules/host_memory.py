@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, failed, on_gpus
+from gpufleet.rules.look import by_vllm, failed, mapping, on_gpus
 
 # Shards of a checkpoint whose files are not known here: save_pretrained's default, 5 GB.
 SHARD_MIB = 4769
@@ -84,6 +85,14 @@ def _offload_mib(args: Mapping[str, Any]) -> int:
     return int(size * GIB) if isinstance(size, int | float) and not isinstance(size, bool) else 0
 
 
+def _lmcache_mib(instance: Instance) -> int:
+    """What LMCache inside the engine pins on the host for each card: its variable is in GiB."""
+    connector = mapping(instance, "kv-transfer-config").get("kv_connector")
+    given = instance.env.get("LMCACHE_MAX_LOCAL_CPU_SIZE", "")
+    inside = isinstance(connector, str) and connector.startswith("LMCacheConnector")
+    return int(float(given) * GIB) if inside and re.fullmatch(r"\d{1,6}(\.\d+)?", given) else 0
+
+
 @rule(
     "GF405",
     "offload-beyond-memory",
@@ -97,11 +106,12 @@ def offload_beyond_memory(plan: BoxPlan) -> Said:
     for instance in by_vllm(plan):
         weights = instance.args.get("cpu-offload-gb")
         each = int(weights * GIB) if isinstance(weights, int | float) and not isinstance(weights, bool) else 0
+        each += _lmcache_mib(instance)
         need = _offload_mib(instance.args) + each * max(len(instance.gpus), 1)
         if total and need and need > total:
             yield (
                 f"{instance.name} is to keep {need} MiB on the host, which has {total} MiB",
-                "lower kv-offloading-size or cpu-offload-gb (GiB)",
+                "lower kv-offloading-size, cpu-offload-gb or LMCACHE_MAX_LOCAL_CPU_SIZE (GiB)",
             )
 
 

@@ -9,6 +9,7 @@ It has requirements as pip writes them, and directives:
     # gpufleet: drop torchaudio                    not installed, whoever asks for it
     # gpufleet: override numpy==2.3.5              this, whatever the packages themselves ask for
     # gpufleet: constrain setuptools<81            this, if anything asks for it
+    # gpufleet: newer lmcache 2026-10-20           of this package also what was published until that day
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from packaging.utils import canonicalize_name
 
 from gpufleet.errors import ConfigError, nearest
 
-DIRECTIVES = ("platform", "exclude-newer", "repacked", "unread", "drop", "override", "constrain")
+DIRECTIVES = ("platform", "exclude-newer", "repacked", "unread", "drop", "override", "constrain", "newer")
 ONE_OF = ("platform", "exclude-newer")
 PLATFORM = re.compile(r"x86_64-manylinux_2_(\d+)$")
 DATE = re.compile(r"\d{4}-\d\d-\d\d$")
+NEWER = re.compile(r"[A-Za-z0-9._-]+ \d{4}-\d\d-\d\d$")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class Input:
     drop: frozenset[str] = frozenset()
     override: tuple[str, ...] = ()
     constrain: tuple[str, ...] = ()
+    newer: tuple[str, ...] = ()
 
     @property
     def platform(self) -> str:
@@ -59,6 +62,8 @@ def parse(text: str, where: str) -> Input:
                     raise ValueError(f"unknown directive {key!r}{nearest(key, DIRECTIVES)}")
                 if key in ("override", "constrain"):
                     Requirement(value)
+                if key == "newer" and not NEWER.match(value):
+                    raise ValueError(f"{value!r} is no package and day, such as `lmcache 2026-10-20`")
                 found[key].append(value.strip())
             elif line.strip() and not line.startswith("#"):
                 requirements.append(Requirement(line.partition(" #")[0].strip()))
@@ -85,6 +90,7 @@ def parse(text: str, where: str) -> Input:
         _names(found["drop"]),
         tuple(found["override"]),
         tuple(found["constrain"]),
+        tuple(found["newer"]),
     )
 
 

@@ -72,6 +72,8 @@ def resolve(target: Target, source: Input, python: str, indexes: Sequence[str]) 
         command = [str(uv()), "pip", "compile", "--quiet", "--only-binary", ":all:", "--format", "pylock.toml"]
         command += ["--python-version", python, "--python-platform", source.platform, "--no-python-downloads"]
         command += ["--exclude-newer", source.exclude_newer]
+        for name, day in (line.split() for line in source.newer):
+            command += ["--exclude-newer-package", f"{name}={day}"]
         lists = {"--excludes": sorted(source.drop), "--overrides": source.override, "--constraints": source.constrain}
         for option, lines in lists.items():
             given = Path(folder, f"{option.strip('-')}.txt")

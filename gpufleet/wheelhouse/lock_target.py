@@ -1,4 +1,4 @@
-"""The locks of a stack: that of its runtime, and that of the environment it is built in from source."""
+"""The locks of a stack: those of its runtimes, and that of the environment it is built in from source."""
 
 from __future__ import annotations
 
@@ -71,15 +71,16 @@ class Target:
         wheels = sorted((it.name, sorted(it.drop_requires), sorted(it.replace_requires)) for it in self.wheels)
         parts = [found.platform, found.exclude_newer, *sorted(map(str, found.requirements))]
         sets = [sorted(found.repacked), sorted(found.unread), sorted(found.drop)]
-        lists = [sorted(found.override), sorted(found.constrain)]
+        lists = [sorted(found.override), sorted(found.constrain), *([sorted(found.newer)] if found.newer else [])]
         content = repr((parts, sets, lists, sorted(self.made.items()), [it for it in wheels if any(it[1:])]))
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def targets(stack: Stack) -> list[Target]:
-    """All locks of a stack; none of one that is only planned with, but for what it is built with."""
+    """All locks of a stack: its own, those of its options, that of what it is built with; those that it has."""
     made: dict[str, str] = {canonicalize_name(wheel.name): wheel.version for wheel in stack.wheels}
     made |= {canonicalize_name(stack.build.name): stack.build.version} if stack.build else {}
     sources = frozenset(canonicalize_name(source.name) for source in stack.sources)
-    found = [Target(stack, stack.lock, made, tuple(stack.wheels), sources)] if stack.lock else []
+    names = [stack.lock, *(option.lock for option in stack.options.values())]
+    found = [Target(stack, name, made, tuple(stack.wheels), sources) for name in names if name]
     return [*found, Target(stack, stack.build.lock, {}, whole=False)] if stack.build else found

@@ -28,6 +28,7 @@ KEYS = [  # the page, its heading, what is described there, what its keys begin 
     ("stacks", "patches_from", parts.GitPatches, ""),
     ("stacks", "versions", stacks.Versions, "versions."),
     ("stacks", "by_trait", ByTrait, "by_trait."),
+    ("stacks", "options", stacks.Option, "options."),
     ("models", "A page", Model, ""),
     ("models", "source", models.Source, "source."),
     ("models", "Recipes", Recipe, "engines.lmdeploy."),

@@ -21,6 +21,7 @@ from tests.unit import (
     test_rules_groups,
     test_rules_host,
     test_rules_memory,
+    test_rules_offloading,
     test_rules_stack,
 )
 from tests.unit.findings import Case, cards, engine, identify, served
@@ -36,6 +37,7 @@ CASES: list[Case] = [
         test_rules_groups,
         test_rules_host,
         test_rules_memory,
+        test_rules_offloading,
         test_rules_stack,
     )
     for case in module.CASES
