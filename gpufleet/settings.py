@@ -18,6 +18,7 @@ GitMirror = Annotated[str, StringConstraints(pattern=r"^(https?|file)://[A-Za-z0
 FileMirror = Annotated[
     str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$")
 ]
+ModelMirror = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$")]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
@@ -51,6 +52,7 @@ class Mirrors(Data):
     torch: Url | None = None
     git: GitMirror | None = None  # in place of a git host: `{path}` becomes `owner/name`
     files: FileMirror | None = None  # in place of a wheel's own address: `{filename}` becomes its file name
+    models: ModelMirror | None = None  # in place of a model's host: `{path}` becomes the path of its page's address
     cuda: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/"
     cuda_key: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/3bf863cc.pub"
     cuda_key_fingerprint: Fingerprint = "EB693B3035CD5710E231E123A4B469963BF863CC"
