@@ -19,6 +19,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "stack-examp
 PARTS = [
     Stack,
     stacks.Versions,
+    stacks.Option,
     parts.Uv,
     parts.Wheel,
     parts.GitPatches,
@@ -91,10 +92,11 @@ def test_every_key_has_a_comment(kind: type[Data]) -> None:
     assert set(keys(kind).values()) - said == set()
 
 
-def test_its_flags_and_variables_are_known_to_its_table() -> None:
+def test_its_flags_are_known_to_its_table() -> None:
     stack = example()
     assert stack.table is not None
-    args = {*stack.args, *(flag for part in stack.by_trait.values() for flag in part.args)}
+    parted = [*stack.by_trait.values(), *stack.options.values()]
+    args = {*stack.args, *(flag for part in parted for flag in part.args)}
     assert {flag for flag in args if flag not in stack.table.flags} == set()
 
 
