@@ -17,11 +17,14 @@ class ConfigError(Exception):
 
 
 class BoxError(Exception):
-    """Something failed on one box; the others go on."""
+    """Something failed on one box; the others go on.
 
-    def __init__(self, box: str, cause: str, remedy: str) -> None:
+    + everywhere: the kit says that a like box would fail with the same
+    """
+
+    def __init__(self, box: str, cause: str, remedy: str, everywhere: bool = False) -> None:
         super().__init__(f"{box}: {cause}. {remedy[:1].upper()}{remedy[1:]}.")
-        self.box, self.cause, self.remedy = box, cause, remedy
+        self.box, self.cause, self.remedy, self.everywhere = box, cause, remedy, everywhere
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

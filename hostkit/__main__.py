@@ -39,7 +39,7 @@ def main(argv: list | None = None) -> int:
             with box_lock(verb):
                 result = module.run(spec)
     except Failure as failure:
-        events.error(failure.cause, failure.remedy)
+        events.error(failure.cause, failure.remedy, failure.everywhere)
         return 1
     except OSError as error:
         events.error(

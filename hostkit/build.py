@@ -127,6 +127,7 @@ def make(spec: dict, directory: str) -> str:
         raise Failure(
             "the build made {}, not one wheel {}…".format(", ".join(wheels) or "nothing", right),
             "see whether `name`, `version` and `env` of `build` in the stack's page are those of the archive",
+            everywhere=True,
         )
     return os.path.join(out, wheels[0])
 

@@ -65,6 +65,7 @@ def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch:
             packages,
             "look at the last lines; the compiler is {}/bin/nvcc with g++. When it was ended, the box has too little "
             "memory: free some, then deploy again".format(toolkit),
+            everywhere=True,
         )
         events.log("compiled {} for {} in {:.0f} s".format(step["name"], arch, time.monotonic() - began))
     after = {name: stamp(packages, name) for name in found(packages, [step["into"]])}
@@ -72,6 +73,7 @@ def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch:
         raise Failure(
             "compiling {} left nothing in {}".format(step["name"], step["into"]),
             "correct the script {} of the stack, or its `into`".format(step["name"]),
+            everywhere=True,
         )
 
 

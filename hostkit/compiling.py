@@ -12,12 +12,11 @@ from typing import IO, Sequence
 from hostkit import events, shell, space
 from hostkit.errors import Failure
 from hostkit.ninja import Progress
+from hostkit.steps import KILLED
 
 KEPT = 400  # lines of output kept for the error
 SHOWN = 4
 WRONG = re.compile(r"\b(error|fatal|failed)\b *:", re.IGNORECASE)
-# nvcc says the first of its own child, gcc the second, a shell the third
-KILLED = re.compile(r"signal 9|Killed signal|\bKilled$")
 UNREACHED = re.compile(r"Could not resolve host|unable to access '|Failed to connect to|Failed to clone repository")
 
 
@@ -35,7 +34,10 @@ def run(what: str, arguments: Sequence[str], env: dict, place: str, log: str) ->
     if any(space.FULL in line for line in lines):
         raise space.full(place, what)
     ended = "was ended by signal {}".format(-status) if status < 0 else "failed"
-    raise Failure("building {} {}: {}".format(what, ended, "; ".join(reason(lines))), remedy(lines, env, log))
+    # What was ended, for want of memory, and what was not reached are of this box alone.
+    own = status < 0 or any(KILLED.search(line) or UNREACHED.search(line) for line in lines)
+    cause = "building {} {}: {}".format(what, ended, "; ".join(reason(lines)))
+    raise Failure(cause, remedy(lines, env, log), everywhere=not own)
 
 
 def follow(what: str, arguments: Sequence[str], env: dict, place: str, log: IO[bytes]) -> "tuple[list, int]":

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 
 class Failure(Exception):
-    """Ends a verb; the kit prints it as its last line."""
+    """Ends a verb; the kit prints it as its last line.
 
-    def __init__(self, cause: str, remedy: str) -> None:
+    + everywhere: it lies in what was to be done, not in this box: a like box would fail with the same
+    """
+
+    def __init__(self, cause: str, remedy: str, everywhere: bool = False) -> None:
         super().__init__(f"{cause}. {remedy}" if remedy else cause)
         self.cause = cause
         self.remedy = remedy
+        self.everywhere = everywhere

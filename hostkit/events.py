@@ -23,5 +23,6 @@ def result(fields: dict) -> None:
     emit("result", **fields)
 
 
-def error(cause: str, remedy: str) -> None:
-    emit("error", cause=cause, remedy=remedy)
+def error(cause: str, remedy: str, everywhere: bool = False) -> None:
+    """`everywhere`: see hostkit.errors; said only where it is so."""
+    emit("error", cause=cause, remedy=remedy, **({"everywhere": True} if everywhere else {}))

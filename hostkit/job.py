@@ -156,7 +156,7 @@ def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
     if last.get("event") == "result":
         return {key: value for key, value in last.items() if key != "event"}
     if last.get("event") == "error":
-        raise Failure(last["cause"], last["remedy"])
+        raise Failure(last["cause"], last["remedy"], bool(last.get("everywhere")))
     how = state.get("Result") or "gone"
     words = {
         "oom-kill": "the kernel ended it: the box ran out of memory",

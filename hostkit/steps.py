@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from typing import Sequence
 
@@ -12,13 +13,18 @@ from hostkit.errors import Failure
 SAY = "gpufleet: "  # a line of a program's output that begins so is told to the user as it comes
 KEPT = 200  # lines of output kept for the error
 SHOWN = 8
+# A compiler that was ended, mostly for want of memory: nvcc says the first of its own child, gcc the second, a shell
+# the third.
+KILLED = re.compile(r"signal 9|Killed signal|\bKilled$")
 
 
-def run(what: str, arguments: Sequence[str], env: dict, place: str, remedy: str) -> None:
+def run(what: str, arguments: Sequence[str], env: dict, place: str, remedy: str, everywhere: bool = False) -> None:
     """Run a program from `/`, where no source tree can stand in for an installed package.
 
     + what: the step, as the error names it
     + place: the directory it fills, to tell which file system is full
+    + everywhere: that the program says no is the same on every like box. A full disk is of this box alone, and so may
+      be that something was ended
     Raises Failure with the step, the last lines, and `remedy`.
     """
     lines, status = follow(arguments, env)
@@ -28,7 +34,8 @@ def run(what: str, arguments: Sequence[str], env: dict, place: str, remedy: str)
         raise space.full(place, what)
     said = "; ".join(lines[-SHOWN:]) or "it said nothing"
     ended = "was ended by signal {}".format(-status) if status < 0 else "failed"
-    raise Failure("{} {}: {}".format(what, ended, said), remedy)
+    own = status < 0 or any(KILLED.search(line) for line in lines)
+    raise Failure("{} {}: {}".format(what, ended, said), remedy, everywhere and not own)
 
 
 def follow(arguments: Sequence[str], env: dict) -> "tuple[list, int]":

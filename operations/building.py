@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import gevent
-
 from gpufleet.building import Building
 from gpufleet.errors import BoxError, ConfigError
 from gpufleet.patches import PatchError
@@ -15,16 +13,13 @@ from gpufleet.sdist import SdistError
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
+from operations.once import tried, waiting
 from operations.taking import take
 
 if TYPE_CHECKING:
     from operations.deployment import Deployment
 
 Bring = Callable[["Deployment", Sequence[Item]], object]
-LOOK_SECONDS = 2.0  # how often it is looked whether another box's build has ended
-
-# Builds that failed in this run, and how: hours on the next box would end as they did on the first.
-_failed: dict[str, str] = {}
 
 
 def built(box: Deployment, runtime: Runtime, store: Store, bring: Bring) -> list[Item]:
@@ -45,7 +40,7 @@ def built(box: Deployment, runtime: Runtime, store: Store, bring: Bring) -> list
         )
     try:
         name = building.name
-        with store.turn(name, _waiting(box, name)):
+        with store.turn(name, waiting(box, f"is building {name}")):
             if (item := records.find(store, name)) is None:
                 item = _build(box, runtime, building, store, bring)
             return [item]
@@ -56,32 +51,13 @@ def built(box: Deployment, runtime: Runtime, store: Store, bring: Bring) -> list
 
 def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, bring: Bring) -> Item:
     name, settings = building.name, box.plan.settings
-    if name in _failed:
-        raise BoxError(box.host.name, f"{name} was not built: {_failed[name]}", "mend that, then deploy again")
-    try:
+    with tried(box, name, "was not built"):
         source, wheels = records.ready(building, store, settings.mirrors, settings.fetch, box.host.log)
         bring(box, [source, *wheels])
         box.host.log(f"building {name} from source on this box: it takes hours, and goes on without this connection")
         question = records.spec(runtime, building, source, wheels, settings.mirrors.git)
         answer = box.call("job", {"verb": "build", "spec": question})
         return take(box, answer["wheel"], store, name)
-    except (BoxError, FetchError) as error:
-        cause = error.cause if isinstance(error, BoxError) else str(error).rstrip(".")
-        _failed[name] = f"{cause} (on {box.host.name})"
-        raise
-
-
-def _waiting(box: Deployment, name: str) -> Callable[[], object]:
-    """Called again and again while another box builds the same; says so once."""
-    told: list[str] = []
-
-    def wait() -> None:
-        if not told:
-            told.append(name)
-            box.host.log(f"another box is building {name}: waiting for it")
-        gevent.sleep(LOOK_SECONDS)
-
-    return wait
 
 
 def _lack(building: Building) -> str:

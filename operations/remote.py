@@ -277,7 +277,7 @@ def _result(
     if last.get("event") == "result":
         return last
     if last.get("event") == "error":
-        raise BoxError(host.name, last["cause"], last["remedy"])
+        raise BoxError(host.name, last["cause"], last["remedy"], bool(last.get("everywhere")))
     raise BoxError(host.name, f"the kit gave no answer ({' '.join(stray)[-300:] or 'it was ended'})", AGAIN)
 
 

@@ -5,11 +5,10 @@ What is compiled for a runtime is compiled on the first box that needs it; every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import gevent
 from pyinfra.api.operation import operation
 
 from gpufleet.errors import BoxError, ConfigError
@@ -22,10 +21,9 @@ from gpufleet.wheelhouse.store import Store, default_root
 from operations import swarm
 from operations.building import built
 from operations.deployment import Commands, Deployment, build_lock
+from operations.once import tried, waiting
 from operations.runtime_spec import spec
 from operations.taking import take
-
-LOOK_SECONDS = 1.0  # how often it is looked whether another box has compiled
 
 # What each runtime of this run is made of, by its name and the settings it was got with.
 _ready: dict[tuple[str, str], list[Item]] = {}
@@ -100,12 +98,13 @@ def _bring(store: Store, box: Deployment, items: Sequence[Item]) -> None:
 def _compile_once(box: Deployment, runtime: Runtime, items: Sequence[Item], store: Store) -> None:
     """Install a runtime that has extensions: the first box compiles them, the others wait for what it made."""
     name = f"{runtime.name}-compiled"
-    with store.turn(name, _waiting(box, runtime.name)):
+    with store.turn(name, waiting(box, f"compiles for {runtime.name}")):
         found = records.find(store, name)
         if found is None:
-            compiled = _install(box, runtime, items)["compiled"]
-            if compiled:
-                take(box, compiled, store, name)
+            with tried(box, name, "was not made"):
+                compiled = _install(box, runtime, items)["compiled"]
+                if compiled:
+                    take(box, compiled, store, name)
             return
     _bring(store, box, [found])
     _install(box, runtime, items, records.said(store, name))
@@ -116,16 +115,3 @@ def _install(
 ) -> dict[str, Any]:
     """In a job: it goes on when the connection breaks, and the next deploy finds it."""
     return box.call("job", {"verb": "runtime", "spec": spec(box.plan, runtime, items, compiled)})
-
-
-def _waiting(box: Deployment, name: str) -> Callable[[], object]:
-    """Called again and again while another box compiles the same; says so once."""
-    told: list[str] = []
-
-    def wait() -> None:
-        if not told:
-            told.append(name)
-            box.host.log(f"another box compiles for {name}: waiting for what it makes")
-        gevent.sleep(LOOK_SECONDS)
-
-    return wait

@@ -19,7 +19,10 @@ from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import Item, Made
 from gpufleet.wheelhouse.store import Store
-from operations import building
+from hostkit import stock
+from hostkit.__main__ import main
+from hostkit.errors import Failure
+from operations import building, once, remote
 from tests.unit.test_building import page
 from tests.unit.test_sdist import PATCH as SERIES
 from tests.unit.test_sdist import released
@@ -30,9 +33,12 @@ TOOL = b"a build tool"
 
 
 class Box:
-    """A box that answers what a build answers; `fails`: with an error instead."""
+    """A box that answers what a build answers.
 
-    def __init__(self, name: str, fails: str | None = None, fetch: dict[str, Any] | None = None) -> None:
+    + fails: (cause, whether it would be the same on every like box)
+    """
+
+    def __init__(self, name: str, fails: tuple[str, bool] | None = None, fetch: dict[str, Any] | None = None) -> None:
         self.said: list[str] = []
         self.calls: list[tuple[str, Any]] = []
         self.brought: list[Item] = []
@@ -59,7 +65,7 @@ class Box:
     def call(self, verb: str, spec: dict[str, Any]) -> dict[str, Any]:
         self.calls.append((verb, spec))
         if self.fails:
-            raise BoxError(self.host.name, self.fails, "mend it")
+            raise BoxError(self.host.name, self.fails[0], "mend it", self.fails[1])
         digest = hashlib.sha256(WHEEL).hexdigest()
         return {"wheel": {"filename": "pkg-1.0+x-py3-none-any.whl", "sha256": digest, "size": len(WHEEL)}, "seconds": 9}
 
@@ -75,7 +81,7 @@ def built(box: Box, runtime: Runtime, store: Store) -> list[Item]:
 @pytest.fixture(autouse=True)
 def run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test is a run of its own."""
-    monkeypatch.setattr(building, "_failed", {})
+    monkeypatch.setattr(once, "_failed", {})
 
 
 @pytest.fixture
@@ -150,11 +156,34 @@ def test_a_wheel_that_is_gone_is_built_again(stack: Stack, store: Store) -> None
 
 def test_where_a_build_failed_no_other_box_tries_in_this_run(stack: Stack, store: Store) -> None:
     with pytest.raises(BoxError, match=r"^one: a\.cu: error"):
-        built(Box("one", fails="a.cu: error"), runtime(stack), store)
+        built(Box("one", fails=("a.cu: error", True)), runtime(stack), store)
     other = Box("two")
     with pytest.raises(BoxError, match=r"^two: pkg-1.0-\w+ was not built: a.cu: error \(on one\)"):
         built(other, runtime(stack), store)
     assert other.calls == []
+
+
+@pytest.mark.parametrize("everywhere", [True, False])
+def test_that_a_like_box_would_fail_too_comes_from_the_kit(
+    everywhere: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> None:
+        raise Failure("no such thing", "mend it", everywhere)
+
+    monkeypatch.setattr(stock, "run", fail)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
+    assert main(["stock"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    with pytest.raises(BoxError, match=r"^one: no such thing\. Mend it\.$") as caught:
+        remote._result(cast(Any, SimpleNamespace(name="one")), lines, print)
+    assert caught.value.everywhere is everywhere
+
+
+def test_after_what_is_of_one_box_alone_the_next_builds(stack: Stack, store: Store) -> None:
+    with pytest.raises(BoxError, match=r"^one: the connection broke off"):
+        built(Box("one", fails=("the connection broke off", False)), runtime(stack), store)
+    other = Box("two")
+    assert built(other, runtime(stack), store) and len(other.calls) == 1
 
 
 def test_what_arrives_damaged_is_not_kept(stack: Stack, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,24 +134,27 @@ def test_a_build_that_was_killed_is_begun_anew(root: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("script", "cause", "remedy"),
+    ("script", "cause", "remedy", "everywhere"),
     [
-        ("echo \"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\"; exit 1", "signal 9", "not suffice for 3"),
-        ("echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1", "cc1plus", "a smaller MAX_JOBS"),
-        ("echo \"fatal: unable to access 'https://git.example/a/': Failed\"; exit 1", "fatal", "set mirrors.git"),
-        ("echo first; echo last; exit 3", "failed: first; last", "read the message"),
-        ("exit 3", "it said nothing", "read the message"),
-        ("kill -9 $$", "was ended by signal 9", "read the message"),
-        ("echo 'cc1plus: error: a.o: No space left on device'; exit 1", "the file system of", "make room there"),
-        (":", "the build made nothing, not one wheel", "see whether `name`"),
-        ("cp tiny.whl $out/tiny-1.0-py3-none-any.whl", "the build made tiny-1.0-py3", "see whether `name`"),
-        (f"echo not a zip > $out/{WHEEL}", "the wheel that was built is damaged", "look at the disk"),
+        ("echo \"nvcc error   : 'cicc' died due to signal 9 (Kill signal)\"; exit 1", "signal 9", "for 3 comp", False),
+        ("echo 'c++: fatal error: Killed signal terminated program cc1plus'; exit 1", "cc1plus", "MAX_JOBS in", False),
+        ("echo \"fatal: unable to access 'https://git.example/a/': Failed\"; exit 1", "fatal", "mirrors.git", False),
+        ("echo first; echo last; exit 3", "failed: first; last", "read the message", True),
+        ("exit 3", "it said nothing", "read the message", True),
+        ("kill -9 $$", "was ended by signal 9", "read the message", False),
+        ("echo 'cc1plus: error: a.o: No space left on device'; exit 1", "the file system of", "make room there", False),
+        (":", "the build made nothing, not one wheel", "see whether `name`", True),
+        ("cp tiny.whl $out/tiny-1.0-py3-none-any.whl", "the build made tiny-1.0-py3", "see whether `name`", True),
+        (f"echo not a zip > $out/{WHEEL}", "the wheel that was built is damaged", "look at the disk", False),
     ],
 )  # fmt: skip
-def test_each_failure_says_why_and_what_to_do(root: Path, script: str, cause: str, remedy: str) -> None:
+def test_each_failure_says_why_and_what_to_do(
+    root: Path, script: str, cause: str, remedy: str, everywhere: bool
+) -> None:
     with pytest.raises(Failure) as caught:
         build.run(spec(script))
     assert cause in caught.value.cause and remedy in caught.value.remedy
+    assert caught.value.everywhere is everywhere
     assert left(root) == []
     assert not list((root / "store").rglob("tiny-*.whl"))
 

@@ -132,8 +132,14 @@ def test_events_pass_through_unchanged_and_nothing_is_left(units: Systemd, capsy
 def test_what_the_verb_fails_with_is_what_the_job_fails_with(units: Systemd) -> None:
     with pytest.raises(Failure, match="the wheel is damaged") as caught:
         job.run(spec_of(LOG, {"event": "error", "cause": "the wheel is damaged", "remedy": "fetch it"}))
-    assert caught.value.remedy == "fetch it"
+    assert caught.value.remedy == "fetch it" and not caught.value.everywhere
     assert units.left() == []
+
+
+def test_that_a_like_box_would_fail_too_is_passed_on(units: Systemd) -> None:
+    with pytest.raises(Failure, match="no such thing") as caught:
+        job.run(spec_of({"event": "error", "cause": "no such thing", "remedy": "mend it", "everywhere": True}))
+    assert caught.value.everywhere
 
 
 def test_a_job_that_was_killed_says_so(units: Systemd) -> None:
