@@ -15,7 +15,7 @@ import time
 import zipfile
 from typing import Any
 
-from hostkit import compiling, events, files, install, shell, space, store
+from hostkit import compile, compiling, events, files, install, parallel, shell, space, store
 from hostkit.errors import Failure
 from hostkit.ninja import span
 
@@ -33,7 +33,8 @@ def run(spec: dict) -> dict:
     + python: minor version, `3.11`; uv: {filename, sha256} of its wheel; lock: text of the hashed requirements of the
       environment it is built in; files: [{filename, sha256, size}], their wheels
     + env: the build's variables, CUDA_HOME among them where nvcc is needed; without MAX_JOBS that is reckoned here
-    Returns {"wheel": {filename, sha256, size}, "seconds"}; `seconds` is 0 when it was there already.
+    Returns {"wheel": {filename, sha256, size, glibc}, "seconds"}; `seconds` is 0 when it was there already. `glibc` is
+    this box's: the wheel may not load where it is older.
     """
     record = os.path.join(BUILDS, os.path.basename(spec["name"]) + ".json")
     wheel = recorded(record)
@@ -48,7 +49,7 @@ def run(spec: dict) -> dict:
     try:
         with space.told_when_full(directory, spec["name"]):
             environment(spec, directory)
-            wheel = stocked(make(spec, directory), spec)
+            wheel = {**stocked(make(spec, directory), spec), "glibc": compile.glibc()}
     finally:
         clean(directory)
     seconds = round(time.monotonic() - began)
@@ -107,7 +108,7 @@ def make(spec: dict, directory: str) -> str:
     binaries = os.path.join(directory, "environment", "bin")
     home = spec["env"].get("CUDA_HOME")
     places = [binaries] + ([os.path.join(home, "bin")] if home else []) + [shell.ENVIRONMENT["PATH"]]
-    many = spec["env"].get("MAX_JOBS") or str(jobs(available_mib(), len(os.sched_getaffinity(0))))
+    many = spec["env"].get("MAX_JOBS") or str(parallel.here(MIB_PER_JOB))
     env = {
         "MAX_JOBS": many,
         "CMAKE_BUILD_PARALLEL_LEVEL": many,
@@ -130,19 +131,6 @@ def make(spec: dict, directory: str) -> str:
             everywhere=True,
         )
     return os.path.join(out, wheels[0])
-
-
-def jobs(available_mib: int, threads: int) -> int:
-    """How many compilers run at once: as many as there are hardware threads, and memory is free for.
-
-    By what is available and not by the total: a box that serves has less to spare than it has.
-    """
-    return max(1, min(threads, available_mib // MIB_PER_JOB))
-
-
-def available_mib() -> int:
-    with open("/proc/meminfo", encoding="ascii") as handle:
-        return next(int(line.split()[1]) for line in handle if line.startswith("MemAvailable:")) // 1024
 
 
 def unpack(archive: dict, directory: str) -> None:

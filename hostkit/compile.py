@@ -10,7 +10,7 @@ import os
 import time
 from typing import Optional
 
-from hostkit import archive, events, files, install, steps, store, toolkits
+from hostkit import archive, events, files, install, parallel, steps, store, toolkits
 from hostkit.errors import Failure
 
 # What is set aside for each compiler, in MiB. Measured: 0.5 GiB for one of FlashInfer 0.6.16's attention kernels, for
@@ -50,7 +50,7 @@ def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch:
     into = os.path.join(packages, step["into"])
     os.makedirs(into, exist_ok=True)
     before = {name: stamp(packages, name) for name in found(packages, [step["into"]])}
-    jobs = jobs_for(os.cpu_count() or 1, memory_mib())
+    jobs = parallel.here(MIB_PER_JOB)
     for arch in spec["archs"]:
         place = os.path.join(scratch, "{}-{}".format(step["name"], arch))
         os.makedirs(os.path.join(place, "tmp"))
@@ -105,18 +105,6 @@ def environment(
 def capability(arch: str) -> str:
     """`7.5` for `sm75`, `12.1` for `sm121`."""
     return "{}.{}".format(arch[2:-1], arch[-1])
-
-
-def jobs_for(cores: int, mib: int) -> int:
-    """How many compilers run at once: as many as cores, each with its memory; one at least."""
-    return max(1, min(cores, mib // MIB_PER_JOB))
-
-
-def memory_mib() -> int:
-    """What is free for new programs now, swap included."""
-    with open("/proc/meminfo", encoding="ascii") as handle:
-        found = dict(line.split(":", 1) for line in handle)
-    return sum(int(found.get(key, "0").split()[0]) for key in ("MemAvailable", "SwapFree")) // 1024
 
 
 def cuda_home(toolkit: Optional[str]) -> str:

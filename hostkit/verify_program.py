@@ -186,7 +186,12 @@ REMEDIES = (
     ("forward compatibility", "remove cuda-compat libraries from the linker's path"),
     ("out of memory", "something else holds the GPU's memory: see nvidia-smi, stop it, then deploy again"),
     ("undefined symbol", "an extension was built for another torch: lock the stack anew"),
-    ("GLIBC_", "it was compiled on a newer system: use the stack's wheel for this one"),
+    (
+        "GLIBC_",
+        "it was compiled on a newer system than this box has: where the stack builds it from source, let the box with "
+        "the oldest system build it (docs/how-to/build-from-source.md says how); else set another stack, or upgrade "
+        "this box's system",
+    ),
     ("cannot open shared object file", "install the package that has that library (`apt` of the stack's page)"),
 )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from gpufleet.building import Building
 from gpufleet.errors import BoxError, ConfigError
 from gpufleet.patches import PatchError
+from gpufleet.rules.look import numbers
 from gpufleet.runtime import Runtime
 from gpufleet.sdist import SdistError
 from gpufleet.wheelhouse import built as records
@@ -43,6 +45,7 @@ def built(box: Deployment, runtime: Runtime, store: Store, bring: Bring) -> list
         with store.turn(name, waiting(box, f"is building {name}")):
             if (item := records.find(store, name)) is None:
                 item = _build(box, runtime, building, store, bring)
+            _check_system(box, records.said(store, name), records.record_path(store, name))
             return [item]
     except (FetchError, ConfigError, PatchError, SdistError, OSError) as error:
         cause = " ".join(str(error).split()).rstrip(".")
@@ -58,6 +61,21 @@ def _build(box: Deployment, runtime: Runtime, building: Building, store: Store, 
         question = records.spec(runtime, building, source, wheels, settings.mirrors.git)
         answer = box.call("job", {"verb": "build", "spec": question})
         return take(box, answer["wheel"], store, name)
+
+
+def _check_system(box: Deployment, said: Mapping[str, Any], record: Path) -> None:
+    """A wheel that was built here names no oldest system as published ones do: it runs where the C library is at least
+    that of the box it was built on. Raises BoxError.
+    """
+    theirs, ours = said.get("glibc"), (box.plan.facts.get("os") or {}).get("glibc")
+    if theirs and ours and numbers(ours) < numbers(theirs):
+        raise BoxError(
+            box.host.name,
+            f"{said['filename']} was built on {said.get('box')}, whose system has glibc {theirs}; this box has {ours}, "
+            "where it may not load",
+            f"let the box with the oldest system build it: delete {record} on this controller, then deploy to that box "
+            "alone (`--limit`), then to all",
+        )
 
 
 def _lack(building: Building) -> str:

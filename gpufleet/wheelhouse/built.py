@@ -91,8 +91,11 @@ def find(store: Store, name: str) -> Item | None:
 
 
 def said(store: Store, name: str) -> dict[str, Any]:
-    """What the box that made it said of it. Raises OSError or ValueError without a record that can be read."""
-    found: dict[str, Any] = json.loads(_record(store, name).read_text(encoding="utf-8"))
+    """What the box that made it said of it, and `box`, its name.
+
+    Raises OSError or ValueError without a record that can be read.
+    """
+    found: dict[str, Any] = json.loads(record_path(store, name).read_text(encoding="utf-8"))
     return found
 
 
@@ -100,13 +103,14 @@ def keep(store: Store, name: str, wheel: Mapping[str, Any], content: IO[bytes], 
     """Take a wheel that a box has built into the store, and remember what it was built of. Raises FetchError."""
     item = Item(wheel["filename"], wheel["sha256"], wheel["size"], Made())
     store.write(item, content, box)
-    record = _record(store, name)
+    record = record_path(store, name)
     record.parent.mkdir(parents=True, exist_ok=True)
     aside = record.with_suffix(".part")
-    aside.write_text(json.dumps(dict(wheel)))
+    aside.write_text(json.dumps({**wheel, "box": box}))
     aside.replace(record)
     return item
 
 
-def _record(store: Store, name: str) -> Path:
+def record_path(store: Store, name: str) -> Path:
+    """Where it is remembered what was made; without it that is made again."""
     return store.root / "built" / f"{name}.json"

@@ -38,14 +38,22 @@ class Box:
     + fails: (cause, whether it would be the same on every like box)
     """
 
-    def __init__(self, name: str, fails: tuple[str, bool] | None = None, fetch: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        fails: tuple[str, bool] | None = None,
+        fetch: dict[str, Any] | None = None,
+        glibc: str | None = "2.36",
+    ) -> None:
         self.said: list[str] = []
         self.calls: list[tuple[str, Any]] = []
         self.brought: list[Item] = []
         self.fails = fails
         client = SimpleNamespace(open_sftp=self.open_sftp)
         self.host = SimpleNamespace(name=name, log=self.said.append, connector=SimpleNamespace(client=client))
-        self.plan = SimpleNamespace(settings=Settings.model_validate({"fetch": fetch or {}}))
+        facts = {"os": {"glibc": glibc} if glibc else None}
+        self.plan = SimpleNamespace(settings=Settings.model_validate({"fetch": fetch or {}}), facts=facts)
+        self.glibc = glibc
 
     @contextmanager
     def open_sftp(self) -> Iterator[Any]:
@@ -67,7 +75,8 @@ class Box:
         if self.fails:
             raise BoxError(self.host.name, self.fails[0], "mend it", self.fails[1])
         digest = hashlib.sha256(WHEEL).hexdigest()
-        return {"wheel": {"filename": "pkg-1.0+x-py3-none-any.whl", "sha256": digest, "size": len(WHEEL)}, "seconds": 9}
+        wheel = {"filename": "pkg-1.0+x-py3-none-any.whl", "sha256": digest, "size": len(WHEEL), "glibc": self.glibc}
+        return {"wheel": wheel, "seconds": 9}
 
 
 def bring(box: Any, items: Any) -> None:
@@ -137,6 +146,32 @@ def test_the_next_box_and_the_next_run_get_the_wheel(stack: Stack, store: Store)
     other = Box("two")
     assert built(other, runtime(stack), store) == first
     assert other.calls == [] and other.brought == []
+
+
+@pytest.mark.parametrize(("builds", "gets"), [("2.9", "2.36"), ("2.36", "2.36"), (None, "2.36"), ("2.36", None)])
+def test_a_box_whose_system_is_no_older_gets_the_wheel(
+    stack: Stack, store: Store, builds: str | None, gets: str | None
+) -> None:
+    first = built(Box("one", glibc=builds), runtime(stack), store)
+    assert built(Box("two", glibc=gets), runtime(stack), store) == first
+
+
+def test_a_box_with_an_older_system_is_told_how_to_get_one(stack: Stack, store: Store) -> None:
+    built(Box("new", glibc="2.41"), runtime(stack), store)
+    old = Box("old", glibc="2.9")
+    with pytest.raises(BoxError) as caught:
+        built(old, runtime(stack), store)
+    assert old.calls == [] and caught.value.cause == (
+        "pkg-1.0+x-py3-none-any.whl was built on new, whose system has glibc 2.41; this box has 2.9, "
+        "where it may not load"
+    )
+    (record,) = (store.root / "built").glob("*.json")
+    assert f"delete {record} on this controller" in caught.value.remedy
+    # What it says helps: the old one builds, and its wheel is good for both.
+    record.unlink()
+    (item,) = built(old, runtime(stack), store)
+    assert len(old.calls) == 1
+    assert built(Box("new", glibc="2.41"), runtime(stack), store) == [item]
 
 
 def test_another_card_has_a_build_of_its_own(stack: Stack, store: Store) -> None:

@@ -132,13 +132,6 @@ def test_without_the_toolkit_nothing_else_is_compiled_with(box: Workshop) -> Non
 
 
 @pytest.mark.parametrize(
-    ("cores", "mib", "jobs"), [(8, 64_000, 8), (8, 8_000, 3), (16, 1_000, 1), (1, 64_000, 1), (32, 64_000, 31)]
-)
-def test_as_many_compilers_as_cores_and_memory_allow(cores: int, mib: int, jobs: int) -> None:
-    assert compile.jobs_for(cores, mib) == jobs
-
-
-@pytest.mark.parametrize(
     ("arch", "capability"), [("sm75", "7.5"), ("sm86", "8.6"), ("sm100", "10.0"), ("sm121", "12.1")]
 )
 def test_an_architecture_is_a_capability(arch: str, capability: str) -> None:
