@@ -35,7 +35,7 @@ class Pace:
 
 
 def duration(seconds: float) -> str:
-    """`40 s`, `7 min`, `2 h 5 min`."""
+    """`40 s`, `7 min`, `2 h 5 min`: no finer than what is foretold of a transfer holds."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

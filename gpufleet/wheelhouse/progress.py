@@ -7,6 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from gpufleet.pace import duration
+
 EVERY_SECONDS = 5.0  # at most one line
 WINDOW_SECONDS = 30.0  # the rate is that of the last so many
 
@@ -16,16 +18,6 @@ def size(count: float) -> str:
     if count >= 2**30:
         return f"{count / 2**30:.1f} GiB"
     return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 2**10:.0f} KiB"
-
-
-def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s`, `2 h 5 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def line(done: int, total: int | None, rate: float, running: list[str]) -> str:

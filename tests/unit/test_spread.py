@@ -313,6 +313,17 @@ def test_the_rate_is_that_of_the_last_half_minute() -> None:
     assert pace.line(1000 << 20, 200.0) == "1000 of 10000 MiB, 0.0 MB/s"
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(40, "40 s"), (400, "7 min"), (7500, "2 h 5 min")])
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0 s"),
+        (40, "40 s"),
+        (89.4, "89 s"),
+        (90, "2 min"),
+        (400, "7 min"),
+        (5390, "1 h 30 min"),
+        (7500, "2 h 5 min"),
+    ],
+)
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text

@@ -13,7 +13,7 @@ from gpufleet.wheelhouse.download import Tally, get
 from gpufleet.wheelhouse.index import Finder
 from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item
 from gpufleet.wheelhouse.places import Places
-from gpufleet.wheelhouse.progress import Progress, duration, line, size
+from gpufleet.wheelhouse.progress import Progress, line, size
 from gpufleet.wheelhouse.store import Store
 from hostkit import fetch
 from tests.unit.servers import Server, sha256
@@ -168,16 +168,6 @@ def test_results_are_in_order_and_the_first_error_ends_it() -> None:
 )
 def test_a_line_of_progress(arguments: tuple[int, int | None, float, list[str]], said: str) -> None:
     assert line(*arguments) == said
-
-
-def test_durations() -> None:
-    assert [duration(seconds) for seconds in (0.4, 59.4, 60, 3599, 7261)] == [
-        "0 s",
-        "59 s",
-        "1 min 0 s",
-        "59 min 59 s",
-        "2 h 1 min",
-    ]
 
 
 def test_at_most_a_line_in_five_seconds_at_the_rate_of_the_last_half_minute() -> None:
