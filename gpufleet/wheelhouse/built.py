@@ -45,6 +45,7 @@ def ready(
 
     Raises FetchError, ConfigError, PatchError, SdistError.
     """
+    building.instead(mirrors.git)  # a mirror that no box reaches is said before anything is fetched
     archive, wheels = needed(building)
     lacking = [item.filename for item in (archive, *wheels) if not store.has(item)]
     if fetch.offline and lacking:
