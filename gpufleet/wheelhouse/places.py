@@ -95,6 +95,12 @@ def _pip(arguments: list[str]) -> str:
     return done.stdout
 
 
+def uv_indexes(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The addresses that uv's variables name."""
+    single = [environment[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL") if environment.get(name)]
+    return [*single, *_words(environment, "UV_INDEX"), *_words(environment, "UV_EXTRA_INDEX_URL")]
+
+
 def _words(environment: Mapping[str, str], name: str, separator: str | None = None) -> list[str]:
     """The values of a variable; uv's may be named: `torch=https://…`."""
     words = [word.strip() for word in environment.get(name, "").split(separator)]
