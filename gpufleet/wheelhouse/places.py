@@ -34,10 +34,12 @@ class Places:
 
     def for_item(self, item: Item) -> list[str]:
         """The indexes to ask for a file, in order."""
-        if not isinstance(item.origin, FromIndex):
-            return []
-        beside = [self.torch or item.origin.beside] if self.torch or item.origin.beside else []
-        both = [*beside, *self.indexes] if item.origin.beside_first else [*self.indexes, *beside]
+        return self.indexes_for(item.origin) if isinstance(item.origin, FromIndex) else []
+
+    def indexes_for(self, origin: FromIndex) -> list[str]:
+        """The indexes to ask for a distribution, in order."""
+        beside = [self.torch or origin.beside] if self.torch or origin.beside else []
+        both = [*beside, *self.indexes] if origin.beside_first else [*self.indexes, *beside]
         return list(dict.fromkeys(index.rstrip("/") for index in both if index))
 
     @property
