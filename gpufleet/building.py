@@ -9,6 +9,7 @@ from pathlib import Path
 
 from packaging.version import Version
 
+from gpufleet.errors import ConfigError
 from gpufleet.parts import Build
 from gpufleet.patches import Series, read_series
 from gpufleet.sdist import TIME
@@ -71,6 +72,7 @@ class Building:
         """The variables of the build on a box, but for MAX_JOBS, which the box reckons (hostkit.build).
 
         + git_mirror: `mirrors.git`: git takes each of the page's `fetches` from there
+        Raises ConfigError for a folder of this machine, which no box has.
         """
         assert self.toolkit is not None
         cuda = f"/usr/local/cuda-{version(self.toolkit)}"
@@ -83,12 +85,20 @@ class Building:
             "SETUPTOOLS_SCM_PRETEND_VERSION": self.version,
             "SOURCE_DATE_EPOCH": str(TIME),
         }
-        return found | self._instead(git_mirror) | self.build.env
+        return found | self.instead(git_mirror) | self.build.env
 
-    def _instead(self, git_mirror: str | None) -> dict[str, str]:
-        """What makes git ask the mirror, whoever calls it."""
+    def instead(self, git_mirror: str | None) -> dict[str, str]:
+        """What makes git ask the mirror, whoever calls it. Raises ConfigError for a folder of this machine."""
         if not git_mirror or not self.build.fetches:
             return {}
+        if git_mirror.startswith("file:"):
+            raise ConfigError(
+                [
+                    f"mirrors.git: {git_mirror} is a folder of the controller, but {self.stack.name} is built on a "
+                    f"box, which fetches {len(self.build.fetches)} git repositories by itself: serve that folder by "
+                    "http and name that address, or leave mirrors.git out"
+                ]
+            )
         found = {"GIT_CONFIG_COUNT": str(len(self.build.fetches))}
         for number, fetch in enumerate(self.build.fetches):
             found[f"GIT_CONFIG_KEY_{number}"] = f"url.{of_git(fetch.git, git_mirror)}.insteadOf"

@@ -1,4 +1,4 @@
-"""Fetches a wheel and repacks it with patches, so that a patched engine needs no compiler.
+"""Repacks a wheel with patches, so that a patched engine needs no compiler.
 
 The repacked wheel is a genuine one: its own local version (`0.27.1+gpufleet.1a2b3c4d`), a regenerated RECORD, so pip
 and uv install, check and remove it like any other. Entries that no patch touches are copied as they are compressed:
@@ -10,10 +10,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
-import re
-import subprocess
-import sys
-import tempfile
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -33,65 +29,11 @@ from gpufleet.wheelhouse.pack import (
     copy,
     keep,
     local_version,
-    sha256_of,
     stamp_of,
     stem_of,
 )
-from gpufleet.wheelhouse.published import by_url
 
-__all__ = ["Repacked", "WheelError", "fetch", "repack"]
-
-
-def fetch(entry: Wheel, cache: Path, mirror: str | None = None) -> Path:
-    """The wheel as published, from the controller's package index or its own address; kept in `cache`.
-
-    The system that the controller runs does not matter.
-    + mirror: the setting `mirrors.files`
-    """
-    place = cache / entry.sha256[:16] / entry.filename
-    if place.is_file() and sha256_of(place) == entry.sha256:
-        return place
-    if entry.url:
-        return by_url(entry.url, place, entry.sha256, mirror)
-    tags = sorted(parse_wheel_filename(entry.filename)[3], key=str)
-    python = re.sub(r"\D", "", tags[0].interpreter)
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--only-binary",
-        ":all:",
-    ]
-    command += ["--ignore-requires-python", "--implementation", tags[0].interpreter[:2], "--python-version", python]
-    command += [part for abi in sorted({tag.abi for tag in tags}) for part in ("--abi", abi)]
-    command += [part for platform in sorted({tag.platform for tag in tags}) for part in ("--platform", platform)]
-    cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix=".fetch-") as folder:
-        wanted = Path(folder, "requirements.txt")
-        wanted.write_text(f"{entry.name}=={entry.version} --hash=sha256:{entry.sha256}\n")
-        done = subprocess.run(
-            [*command, "--dest", folder, "-r", str(wanted)], check=False, capture_output=True, text=True
-        )
-        found = Path(folder, entry.filename)
-        if done.returncode or not found.is_file():
-            cause = next(
-                (line for line in reversed(done.stderr.splitlines()) if line.strip()), f"no file {entry.filename}"
-            )
-            raise WheelError(
-                f"{entry.name} {entry.version}: pip could not download the wheel: {cause}. "
-                "Look whether the controller reaches a package index (PIP_INDEX_URL) and whether it has this file."
-            )
-        if (got := sha256_of(found)) != entry.sha256:
-            raise WheelError(
-                f"{entry.filename}: sha256 is {got}, the stack says {entry.sha256}. Do not use it; check the index."
-            )
-        place.parent.mkdir(exist_ok=True)
-        found.replace(place)
-    return place
+__all__ = ["Repacked", "WheelError", "repack"]
 
 
 def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git | None = None) -> Repacked:

@@ -23,7 +23,7 @@ def run(spec: dict) -> dict:
     + toolkit: `13-0` or null; archs: ["sm75"]; compile: [{name, script, into}], see hostkit.compile
     + compiled: {filename, sha256} of an archive in the store with what they fill, or null
     + verify: lines of Python that must run in it; versions: {distribution: version}; env: of its services; gpus: how
-      many cards it must see, see hostkit.verify
+      many cards it must see; torch_cuda: the CUDA torch must be built for, see hostkit.verify
     + instances: names of those that run on it; facts: what is written into its mark of completeness
     Returns {"path", "verified", "compiled"}, the last an archive for like boxes, see hostkit.compile, or null.
     """

@@ -32,7 +32,7 @@ CRASHED = "see the lines above it in `journalctl` and the kernel log; report it 
 def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     """Verify the runtime that is made in `tree` and will be `directory`; returns what was found, for its mark.
 
-    + spec: versions, archs, gpus, toolkit, verify, env as of hostkit.runtime
+    + spec: versions, archs, torch_cuda, gpus, toolkit, verify, env as of hostkit.runtime
     + work: a directory of this attempt
     Raises Failure with the first cause and its remedy; the others are told before.
     """
@@ -42,6 +42,7 @@ def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     asked = {
         "versions": spec["versions"],
         "archs": spec["archs"] if with_torch else [],
+        "cuda": spec.get("torch_cuda") if with_torch else None,
         "gpus": spec.get("gpus", 0) if with_torch else 0,
         "toolkit": spec["toolkit"],
         "lines": spec["verify"],

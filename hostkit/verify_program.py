@@ -96,6 +96,28 @@ def torch_build(archs: "list[str]") -> dict:
     return {"version": torch.__version__, "cuda": torch.version.cuda, "arch_list": built}
 
 
+def torch_cuda(wanted: str) -> str:
+    """torch's CUDA version, which must be `wanted` (`13.0`; empty: no CUDA); needs no card. Raises Wrong.
+
+    A lock may name one file of several with the same version: PyPI's torch 2.13.0 does not say for which CUDA it is.
+    """
+    torch = importlib.import_module("torch")
+    found = torch.version.cuda or ""
+    if found != wanted:
+        raise Wrong(
+            "torch {} is a build {}, the stack's page says {}".format(
+                torch.__version__, for_cuda(found), for_cuda(wanted)
+            ),
+            "lock the stack with the build its page names (`versions.torch`, `torch_index`), or mend the page: "
+            "`gpufleet stacks lock`, then deploy again",
+        )
+    return found
+
+
+def for_cuda(version: str) -> str:
+    return "for CUDA {}".format(version) if version else "without CUDA"
+
+
 def cards(count: int) -> list:
     """A product on each card, a copy between every two: nvidia-smi may show a card that fails both. Raises Wrong."""
     torch = importlib.import_module("torch")
@@ -149,9 +171,13 @@ def line(text: str) -> str:
 
 
 def answer(spec: dict) -> dict:
-    """{"versions", "torch", "gpus", "nvcc", "lines", "failures"}: each check on its own, the first failed line ends."""
+    """{"versions", "torch", "cuda", "gpus", "nvcc", "lines", "failures"}: each check on its own.
+
+    + spec: cuda: what the page says of torch (`13.0`, empty: no CUDA), null where it says nothing
+    """
     checks: "list[tuple]" = [("versions", versions, spec["versions"])] if spec["versions"] else []
     checks += [("torch", torch_build, spec["archs"])] if spec["archs"] else []
+    checks += [("cuda", torch_cuda, spec["cuda"])] if spec["cuda"] is not None else []
     checks += [("gpus", cards, spec["gpus"])] if spec["gpus"] else []
     checks += [("nvcc", compiler, spec["toolkit"])] if spec["toolkit"] else []
     checks += [("line {}".format(number + 1), line, text) for number, text in enumerate(spec["lines"])]

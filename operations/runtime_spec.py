@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +11,7 @@ from gpufleet.environment import CACHES, always
 from gpufleet.instance import Instance
 from gpufleet.plan import BoxPlan
 from gpufleet.runtime import Runtime, archs_of, script_path
+from gpufleet.stacks import Stack
 
 SCRATCH = "/tmp/gpufleet-verify"  # noqa: S108 - PrivateTmp: the verification has a /tmp of its own
 
@@ -48,6 +50,7 @@ def spec(
         "lock": stack.lock_text(runtime.python),
         "toolkit": runtime.toolkit or next((item.cuda_toolkit for item in instances), None),
         "archs": list(archs_of(cards, stack)),
+        "torch_cuda": torch_cuda(stack),
         "gpus": len(cards),
         "compile": [
             {"name": step.name, "script": script_path(stack, step.script).read_text("utf-8"), "into": step.into}
@@ -60,6 +63,16 @@ def spec(
         "instances": [item.name for item in instances],
         "facts": {"stack": stack.name, "runtime": runtime.name, "python": runtime.python},
     }
+
+
+def torch_cuda(stack: Stack) -> str | None:
+    """The CUDA that the page's torch is built for: `13.0` of `2.13.0+cu130`, empty of `+cpu`; None: it does not say."""
+    said = stack.versions.torch if stack.versions else None
+    local = (said or "").partition("+")[2]
+    if local == "cpu":
+        return ""
+    known = re.fullmatch(r"cu(\d+)(\d)", local)
+    return f"{known[1]}.{known[2]}" if known else None
 
 
 def environment(instance: Instance, cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:

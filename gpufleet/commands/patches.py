@@ -37,8 +37,9 @@ def patches() -> None:
 def check(stack: str | None, against: str | None, folders: tuple[Path, ...], settings: tuple[str, ...]) -> None:
     """Say of every hunk of STACK's patches (of all stacks without one) whether it applies.
 
-    They are tried on the genuine files: of the wheels that the pages name by sha256, from --find-links, from what
-    this machine has kept, or from its package index; and of git repositories at their commits. With --against on
+    They are tried on the genuine files: of the wheels and source archives that the pages name by sha256, from
+    --find-links, from the controller's store, or from its package index; and of git repositories at their commits;
+    with fetch.offline nothing is asked for outside. What is fetched stays in the store. With --against on
     another version of the engine, from the package index or the path of a wheel: what fails there has to be made anew.
 
     Exit codes: 0 all apply; 1 a hunk fails, or something could not be had; 2 the call or the configuration is wrong.
@@ -46,16 +47,14 @@ def check(stack: str | None, against: str | None, folders: tuple[Path, ...], set
     from gpufleet import catalogue, paths, planning
     from gpufleet.settings import Settings
     from gpufleet.stacks import Stack
-    from gpufleet.wheelhouse import cache
     from gpufleet.wheelhouse.checking import Places, own
-    from gpufleet.wheelhouse.git import Git
+    from gpufleet.wheelhouse.store import Store, default_root
 
     with configuration():
         known = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
         wanted = [known.find(stack, "STACK")] if stack else list(known.values())
         given = Settings.model_validate(planning.overrides(settings, []))
-    git = Git(cache.commits(), given.mirrors.git, given.fetch.offline)
-    places = Places(git, cache.wheels(), folders, given.mirrors.files)
+    places = Places(Store(default_root()), given.mirrors, folders, given.fetch.offline, _say)
     if against is None:
         found = own(wanted, places)
     elif against.endswith(".whl"):
@@ -65,6 +64,10 @@ def check(stack: str | None, against: str | None, folders: tuple[Path, ...], set
     else:
         raise click.UsageError(f"--against {against}: say of which STACK")
     sys.exit(_shown(found))
+
+
+def _say(text: str) -> None:
+    click.echo(terminal.plain(text), err=True)
 
 
 def _on_a_wheel(stacks: Iterable[Stack], path: Path, places: Places) -> Iterator[Checked]:
@@ -91,7 +94,7 @@ def _on_a_version(stack: Stack, version: str, places: Places) -> Iterator[Checke
     entry = engine_wheel(stack)
     if entry is None:
         raise Wrong(f"--against {version}: {stack.name} has no patched wheel")
-    yield against(stack, entry, places, lambda: places.version(entry, version, stack.python[0]))
+    yield against(stack, entry, places, lambda: places.version(stack, entry, version))
 
 
 def _shown(found: Iterable[Checked]) -> int:

@@ -15,7 +15,7 @@ from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.download import LOOK_SECONDS
-from gpufleet.wheelhouse.items import FetchError, FromIndex, FromUrl, Item, Made, uv_item
+from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, Made, archive_item, uv_item
 from gpufleet.wheelhouse.lock import parse
 from gpufleet.wheelhouse.store import Store
 
@@ -28,14 +28,13 @@ def needed(building: Building) -> tuple[Item, list[Item]]:
     Raises ConfigError for a lock that cannot be read, OSError for one that is not there.
     """
     build, stack = building.build, building.stack
-    origin = FromUrl(build.url) if build.url else FromIndex(build.name, build.version)
     if stack.uv is None:
         raise FetchError(f"{stack.name} has no lock, so nothing can be built. Set another stack.")
     pins = parse(building.lock, f"files/locks/{building.lock_path.name}")
     wheels = [
         Item(pin.filename, pin.sha256, pin.size, FromIndex(pin.name, pin.version, stack.torch_index)) for pin in pins
     ]
-    return Item(build.filename, build.sha256, None, origin), [uv_item(stack.uv), *wheels]
+    return archive_item(build), [uv_item(stack.uv), *wheels]
 
 
 def ready(
@@ -45,6 +44,7 @@ def ready(
 
     Raises FetchError, ConfigError, PatchError, SdistError.
     """
+    building.instead(mirrors.git)  # a mirror that no box reaches is said before anything is fetched
     archive, wheels = needed(building)
     lacking = [item.filename for item in (archive, *wheels) if not store.has(item)]
     if fetch.offline and lacking:

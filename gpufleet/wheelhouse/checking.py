@@ -1,10 +1,7 @@
-"""Whether series apply to the genuine files of wheels and repositories, or to those of another version."""
+"""Whether series apply to the genuine files of wheels, repositories, source archives, or to another version's."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +10,22 @@ from pathlib import Path
 
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from gpufleet import wheel
-from gpufleet.parts import Patched, Source, Wheel
-from gpufleet.patches import PatchError, Seen, Series, check
+from gpufleet import sdist
+from gpufleet.parts import Build, Patched, Source, Wheel
+from gpufleet.patches import PatchError, Seen, Series, check, read_series
+from gpufleet.sdist import SdistError
+from gpufleet.settings import Mirrors
 from gpufleet.stacks import Stack
-from gpufleet.wheelhouse import series
+from gpufleet.wheelhouse import prepare, release, series
 from gpufleet.wheelhouse.git import Git, GitError
+from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, archive_item, stock_item
 from gpufleet.wheelhouse.pack import WheelError, sha256_of
+from gpufleet.wheelhouse.places import places
+from gpufleet.wheelhouse.prepare import Say
 from gpufleet.wheelhouse.source import genuine
+from gpufleet.wheelhouse.store import Store
 
-# For another version any wheel for Linux will do: only its Python is read.
-PLATFORMS = ["manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(17, 42)), "linux_x86_64"]
-CANNOT = (WheelError, GitError, PatchError, zipfile.BadZipFile, OSError)
+CANNOT = (FetchError, WheelError, GitError, PatchError, SdistError, zipfile.BadZipFile, OSError)
 
 Read = Callable[[str], bytes | None]
 
@@ -71,64 +72,60 @@ def _word(items: Sequence[Seen]) -> str:
 
 @dataclass(frozen=True)
 class Places:
-    """Where genuine files come from.
+    """Where genuine files come from: folders that may have them, the controller's store, else outside into the store.
 
-    + folders: local folders that may have the wheels
-    + cache: the controller's folder of wheels
-    + mirror: the setting `mirrors.files`
+    + folders: files are used where they lie
+    + offline: nothing is asked for outside
+    + say: is told what is fetched
     """
 
-    git: Git
-    cache: Path
+    store: Store
+    mirrors: Mirrors
     folders: Sequence[Path] = ()
-    mirror: str | None = None
+    offline: bool = False
+    say: Say = lambda text: None
 
-    def published(self, entry: Wheel) -> Path:
-        """The wheel a page names, by its sha256. Raises WheelError."""
+    @property
+    def git(self) -> Git:
+        return Git(self.store.git, self.mirrors.git, self.offline)
+
+    def published(self, item: Item) -> Path:
+        """The file that a page names by its sha256. Raises FetchError."""
         for folder in self.folders:
-            found = folder / entry.filename
+            found = folder / item.filename
             if found.is_file():
-                if sha256_of(found) == entry.sha256:
+                if sha256_of(found) == item.sha256:
                     return found
-                raise WheelError(f"{found} has another sha256 than the stack says. Take it away.")
-        return wheel.fetch(entry, self.cache, self.mirror)
+                raise FetchError(f"{found} has another sha256 than the stack says. Take it away.")
+        if self.offline and not self.store.has(item):
+            raise FetchError(f"{item.filename}: {self._lacks()}")
+        prepare.bring([item], self.store, self.mirrors, self.say)
+        return self.store.path(item)
 
-    def version(self, entry: Wheel, version: str, python: str) -> Path:
-        """A wheel of another version, by pip. Raises WheelError.
+    def version(self, stack: Stack, entry: Wheel, version: str) -> Path:
+        """A wheel of another version than the page's. Raises FetchError."""
+        origin, python = FromIndex(entry.name, version, stack.torch_index), stack.python[0]
+        kept = sorted(path.parent for path in self.store.root.glob("??/*/*.whl"))
+        if path := release.inside([*self.folders, *kept], origin, python):
+            return path
+        if self.offline:
+            raise FetchError(f"{entry.name} {version}: {self._lacks()}")
+        return self.published(release.find(origin, python, places(self.mirrors)))
 
-        + python: `3.12`
-        """
-        into = self.cache / "against" / f"{canonicalize_name(entry.name)}-{version}"
-        if there := sorted(into.glob("*.whl")):
-            return there[0]
-        into.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=into.parent, prefix=".fetch-") as folder:
-            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
-            command += ["--dest", folder, "--implementation", "cp", "--python-version", python]
-            for abi in (f"cp{python.replace('.', '')}", "abi3", "none"):
-                command += ["--abi", abi]
-            command += [part for platform in PLATFORMS for part in ("--platform", platform)]
-            command += [part for place in self.folders for part in ("--find-links", str(place.absolute()))]
-            done = subprocess.run([*command, f"{entry.name}=={version}"], check=False, capture_output=True, text=True)
-            got = sorted(Path(folder).glob("*.whl"))
-            if done.returncode or not got:
-                cause = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no wheel")
-                raise WheelError(
-                    f"{entry.name} {version}: pip could not download a wheel: {cause}. Look whether there is such a "
-                    "version and this machine reaches an index (PIP_INDEX_URL), or give the path of a wheel."
-                )
-            into.mkdir(exist_ok=True)
-            got[0].replace(into / got[0].name)
-        return into / got[0].name
+    def _lacks(self) -> str:
+        return f"not in {self.store.root}, and fetch.offline is set. Take that out, or give --find-links FOLDER."
 
 
 def own(stacks: Sequence[Stack], places: Places) -> Iterator[Checked]:
     """Every series of these stacks on what its page pins."""
     for stack in stacks:
         for entry in patched(stack):
-            yield _on_wheel(stack, entry, places, lambda entry=entry: places.published(entry))  # type: ignore[misc]
+            item = stock_item(entry, stack.torch_index)
+            yield _on_wheel(stack, entry, places, lambda item=item: places.published(item))  # type: ignore[misc]
         for source in stack.sources:
             yield _on_source(stack, source, places)
+        if stack.build and stack.build.patches:
+            yield _on_archive(stack, stack.build, stack.build.patches, places)
 
 
 def against(stack: Stack, entry: Wheel, places: Places, found: Callable[[], Path]) -> Checked:
@@ -169,6 +166,17 @@ def _on_source(stack: Stack, source: Source, places: Places) -> Checked:
         files = genuine(source, places.git)
         wanted: Series = series.of(source, stack.files / "patches", places.git)
         return Checked(title, check(wanted, files.get))
+    except CANNOT as error:
+        return Checked(title, problem=str(error))
+
+
+def _on_archive(stack: Stack, build: Build, name: str, places: Places) -> Checked:
+    title = f"{stack.name}: patches {name} on {build.filename}"
+    try:
+        wanted = read_series(stack.files / "patches" / name)
+        with places.published(archive_item(build)).open("rb") as packed:
+            _, files = sdist.read(packed, build.filename)
+        return Checked(title, check(wanted, lambda path: files[path].content if path in files else None))
     except CANNOT as error:
         return Checked(title, problem=str(error))
 

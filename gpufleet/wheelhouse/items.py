@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from gpufleet.parts import Uv, Wheel
+from gpufleet.parts import Build, Uv, Wheel
 from gpufleet.runtime import Runtime
 from gpufleet.wheelhouse import lock
 
@@ -82,6 +82,12 @@ def stock_item(wheel: Wheel, torch_index: str | None) -> Item:
     """A wheel that is repacked, as published."""
     origin = FromUrl(wheel.url) if wheel.url else FromIndex(wheel.name, wheel.version, torch_index)
     return Item(wheel.filename, wheel.sha256, None, origin)
+
+
+def archive_item(build: Build) -> Item:
+    """The source archive of a build, as published."""
+    origin = FromUrl(build.url) if build.url else FromIndex(build.name, build.version)
+    return Item(build.filename, build.sha256, None, origin)
 
 
 def once(items: Iterable[Item]) -> list[Item]:

@@ -13,6 +13,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -26,6 +27,7 @@ from gpufleet.wheelhouse.lock import Lock, Pin, render
 from gpufleet.wheelhouse.lock_input import Input
 from gpufleet.wheelhouse.lock_target import Target
 from gpufleet.wheelhouse.metadata import MetadataError, metadata
+from gpufleet.wheelhouse.places import uv_indexes
 from gpufleet.wheelhouse.tags import best, ranked
 
 READERS = 8  # metadata files that are read at once
@@ -50,8 +52,9 @@ def make(target: Target, python: str, indexes: Sequence[str], say: Callable[[str
         canonicalize_name(package["name"]): wheel_of(package, known) for package in packages
     }
     say(f"{target.name}, Python {python}: reading what {len(chosen)} packages need")
+    read = partial(_requirements, (*indexes, *uv_indexes()))
     with ThreadPoolExecutor(READERS) as readers:
-        found = dict(zip(chosen, readers.map(_requirements, chosen.values()), strict=True))
+        found = dict(zip(chosen, readers.map(read, chosen.values()), strict=True))
     remaining = {name: target.remaining(name, its) for name, its in found.items()}
     asked = needs.reached(source.requirements, remaining, python)
     said = {name: tuple(sorted(map(str, asked.get(name, ())))) for name in versions}
@@ -113,9 +116,10 @@ def wheel_of(package: dict[str, Any], known: dict[Any, int]) -> dict[str, Any]:
     return {**wheel, "name": name, "size": size}
 
 
-def _requirements(wheel: dict[str, Any]) -> list[Requirement]:
+def _requirements(indexes: tuple[str, ...], wheel: dict[str, Any]) -> list[Requirement]:
+    """What a wheel asks for. + indexes: uv's, for their logins"""
     try:
-        return needs.requirements(metadata(wheel["url"], wheel["size"]))
+        return needs.requirements(metadata(wheel["url"], wheel["size"], indexes))
     except (MetadataError, InvalidRequirement) as error:
         said = f"{wheel['name']}: its metadata cannot be read: {error}; try again, or with another index"
         raise ConfigError([said]) from None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import io
-import ssl
 import zipfile
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import unquote, urlsplit
-from urllib.request import HTTPSHandler, OpenerDirector, Request, build_opener
+from urllib.request import Request
 
-TIMEOUT = 60  # seconds without a byte
+from gpufleet.wheelhouse import web
+from hostkit.fetch import Open
+
 MISSING = (403, 404)  # what stores of files answer when there is no such one
 BLOCK = 1 << 16
 
@@ -22,27 +23,30 @@ class MetadataError(Exception):
 
 
 @cache
-def metadata(url: str, size: int) -> str:
-    """The METADATA of the wheel at `url` (http, https or file) of `size` bytes. Raises MetadataError."""
+def metadata(url: str, size: int, indexes: tuple[str, ...] = ()) -> str:
+    """The METADATA of the wheel at `url` (http, https or file) of `size` bytes. Raises MetadataError.
+
+    + indexes: addresses that may have a login in them, which is used for what lies on the same host
+    """
     parts = urlsplit(url)
     try:
         if parts.scheme == "file":
             return _inside(zipfile.ZipFile(Path(unquote(parts.path))))
         try:
-            with _opener().open(f"{url}.metadata", timeout=TIMEOUT) as answer:
+            with _opener(indexes)(Request(f"{url}.metadata")) as answer:
                 return str(answer.read().decode("utf-8", "replace"))
         except HTTPError as error:
             if error.code not in MISSING:
                 raise
-        return _inside(zipfile.ZipFile(Ranges(url, size)))
+        return _inside(zipfile.ZipFile(Ranges(url, size, _opener(indexes))))
     except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
         raise MetadataError(" ".join(str(error).split()) or type(error).__name__) from error
 
 
 @cache
-def _opener() -> OpenerDirector:
+def _opener(indexes: tuple[str, ...]) -> Open:
     """One for all: reading the certificates anew takes longer than what is asked for."""
-    return build_opener(HTTPSHandler(context=ssl.create_default_context()))
+    return web.opener(list(indexes))
 
 
 def _inside(wheel: zipfile.ZipFile) -> str:
@@ -56,14 +60,14 @@ def _inside(wheel: zipfile.ZipFile) -> str:
 class Ranges(io.BufferedReader):
     """A file on a server that answers with parts of it."""
 
-    def __init__(self, url: str, size: int) -> None:
-        super().__init__(_Parts(url, size), BLOCK)
+    def __init__(self, url: str, size: int, open_url: Open) -> None:
+        super().__init__(_Parts(url, size, open_url), BLOCK)
 
 
 class _Parts(io.RawIOBase):
-    def __init__(self, url: str, size: int) -> None:
+    def __init__(self, url: str, size: int, open_url: Open) -> None:
         super().__init__()
-        self.url, self.size, self.at = url, size, 0
+        self.url, self.size, self.at, self.open_url = url, size, 0, open_url
 
     def readable(self) -> bool:
         return True
@@ -83,7 +87,7 @@ class _Parts(io.RawIOBase):
         if last < self.at:
             return 0
         wanted = Request(self.url, headers={"Range": f"bytes={self.at}-{last}"})
-        with _opener().open(wanted, timeout=TIMEOUT) as answer:
+        with self.open_url(wanted) as answer:
             if answer.status != 206:
                 raise MetadataError("the server does not send parts of files, and has no .metadata beside the wheel")
             content = answer.read()

@@ -34,10 +34,12 @@ class Places:
 
     def for_item(self, item: Item) -> list[str]:
         """The indexes to ask for a file, in order."""
-        if not isinstance(item.origin, FromIndex):
-            return []
-        beside = [self.torch or item.origin.beside] if self.torch or item.origin.beside else []
-        both = [*beside, *self.indexes] if item.origin.beside_first else [*self.indexes, *beside]
+        return self.indexes_for(item.origin) if isinstance(item.origin, FromIndex) else []
+
+    def indexes_for(self, origin: FromIndex) -> list[str]:
+        """The indexes to ask for a distribution, in order."""
+        beside = [self.torch or origin.beside] if self.torch or origin.beside else []
+        both = [*beside, *self.indexes] if origin.beside_first else [*self.indexes, *beside]
         return list(dict.fromkeys(index.rstrip("/") for index in both if index))
 
     @property
@@ -93,6 +95,12 @@ def _pip(arguments: list[str]) -> str:
         said = " ".join(done.stderr.split())[-300:]
         raise FetchError(f"pip cannot say which index it uses: {said}. Mend that, or set mirrors.pypi.")
     return done.stdout
+
+
+def uv_indexes(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """The addresses that uv's variables name."""
+    single = [environment[name] for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL") if environment.get(name)]
+    return [*single, *_words(environment, "UV_INDEX"), *_words(environment, "UV_EXTRA_INDEX_URL")]
 
 
 def _words(environment: Mapping[str, str], name: str, separator: str | None = None) -> list[str]:

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from gpufleet.wheelhouse import cache
 from gpufleet.wheelhouse.items import FetchError, Item, Made
 from gpufleet.wheelhouse.progress import size
 
@@ -29,7 +28,7 @@ def default_root() -> Path:
     """`~/.cache/gpufleet/store`, below XDG_CACHE_HOME where that is set; or what GPUFLEET_STORE says."""
     if given := os.environ.get("GPUFLEET_STORE"):
         return Path(given)
-    return cache.root() / "store"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "store"
 
 
 @dataclass(frozen=True)

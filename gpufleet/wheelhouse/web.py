@@ -54,11 +54,8 @@ class _Logins(urllib.request.BaseHandler):
 def opener(addresses: list[str]) -> fetch.Open:
     """What opens an address, knowing the logins that are in `addresses`. Raises OSError for a bad PIP_CERT."""
     logins = dict(found for address in addresses if (found := login(address)))
-    context = authorities()
-    handlers: list[urllib.request.BaseHandler] = [_Logins(logins)]
-    if context:
-        handlers.append(urllib.request.HTTPSHandler(context=context))
-    director = urllib.request.build_opener(*handlers)
+    context = authorities() or ssl.create_default_context()  # without one, each connection reads the system's anew
+    director = urllib.request.build_opener(_Logins(logins), urllib.request.HTTPSHandler(context=context))
 
     def open_url(request: urllib.request.Request) -> Any:
         return director.open(request, timeout=fetch.TIMEOUT_SECONDS)

@@ -42,8 +42,8 @@ class Box:
         self,
         name: str,
         fails: tuple[str, bool] | None = None,
-        fetch: dict[str, Any] | None = None,
         glibc: str | None = "2.36",
+        **settings: Any,
     ) -> None:
         self.said: list[str] = []
         self.calls: list[tuple[str, Any]] = []
@@ -52,7 +52,7 @@ class Box:
         client = SimpleNamespace(open_sftp=self.open_sftp)
         self.host = SimpleNamespace(name=name, log=self.said.append, connector=SimpleNamespace(client=client))
         facts = {"os": {"glibc": glibc} if glibc else None}
-        self.plan = SimpleNamespace(settings=Settings.model_validate({"fetch": fetch or {}}), facts=facts)
+        self.plan = SimpleNamespace(settings=Settings.model_validate(settings), facts=facts)
         self.glibc = glibc
 
     @contextmanager
@@ -295,6 +295,15 @@ def test_the_patched_archive_is_written_by_one_at_a_time(
         monkeypatch.setattr(Store, "write", lambda *_: pytest.fail("it is there"))
         assert records.ready(needs.building, store, mirrors, fetch, print)[0] == source
     assert len(waited) == 1
+
+
+def test_a_git_mirror_that_no_box_reaches_is_refused_before_anything_is_brought(stack: Stack, store: Store) -> None:
+    box = Box("one", mirrors={"git": "file:///srv/git/{path}"})
+    with pytest.raises(BoxError, match=r"^one: .*file:///srv/git/\{path\} is a folder of the controller.*serve that"):
+        built(box, runtime(stack), store)
+    assert box.calls == [] and box.brought == []
+    built(Box("one"), runtime(stack), store)
+    assert len(built(box, runtime(stack), store)) == 1, "what is built already needs no mirror"
 
 
 def test_offline_what_is_not_there_is_named(stack: Stack, store: Store) -> None:

@@ -11,18 +11,20 @@ from pathlib import Path
 import pytest
 
 from gpufleet import catalogue, paths
+from gpufleet.settings import Mirrors
 from gpufleet.stacks import Stack
-from gpufleet.wheelhouse import cache
 from gpufleet.wheelhouse.checking import Places, against, own
-from gpufleet.wheelhouse.git import Git
+from gpufleet.wheelhouse.store import Store, default_root
 
 pytestmark = pytest.mark.large
 
 MIRROR = os.environ.get("GPUFLEET_GIT")
 WHEELS = [Path(os.environ["GPUFLEET_WHEELS"])] if "GPUFLEET_WHEELS" in os.environ else []
-PLACES = Places(Git(cache.commits(), MIRROR), cache.wheels(), WHEELS)
+PLACES = Places(Store(default_root()), Mirrors(git=MIRROR), WHEELS)
 STACKS = catalogue.load(Stack, "stack", paths.stack_folders())
-OWN = [stack for stack in STACKS.values() if any(wheel.patches for wheel in stack.wheels)]
+OWN = [
+    stack for stack in STACKS.values() if any(part.patches for part in [*stack.wheels, *filter(None, [stack.build])])
+]
 
 
 @pytest.mark.parametrize("stack", OWN, ids=lambda stack: stack.name)
@@ -37,7 +39,7 @@ def test_every_hunk_lies_where_its_patch_says(stack: Stack) -> None:
 def test_the_patches_of_0_27_1_fail_on_0_24_0_where_it_is_another() -> None:
     stack = STACKS["vllm-0.27.1-sm75"]
     (entry,) = stack.wheels
-    found = against(stack, entry, PLACES, lambda: PLACES.version(entry, "0.24.0", "3.12"))
+    found = against(stack, entry, PLACES, lambda: PLACES.version(stack, entry, "0.24.0"))
     fates: dict[str, set[str]] = {}
     for seen in found.seen:
         fates.setdefault(seen.patch, set()).add("fails" if seen.error else "moved" if seen.moved else "applies")

@@ -120,6 +120,16 @@ def test_git_asks_the_mirror_for_what_the_page_names(files: Path) -> None:
     assert env["GIT_CONFIG_VALUE_0"] == "https://git.example/owner/cutlass.git"
 
 
+def test_a_mirror_that_is_a_folder_is_refused_where_a_box_would_ask_it(files: Path) -> None:
+    made = building(page(files))
+    with pytest.raises(
+        ConfigError, match=r"file:///srv/git/\{path\} is a folder of the controller, but tiny-source is"
+    ):
+        made.environment("file:///srv/git/{path}")
+    fetches_nothing = replace(made, build=page(files, {"fetches": []}).build)
+    assert "GIT_CONFIG_COUNT" not in fetches_nothing.environment("file:///srv/git/{path}")
+
+
 @pytest.mark.parametrize(("arch", "said"), [("sm75", "7.5"), ("sm120", "12.0"), ("sm103", "10.3")])
 def test_architectures_as_torch_writes_them(arch: str, said: str) -> None:
     assert capability(arch) == said

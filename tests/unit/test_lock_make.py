@@ -192,6 +192,37 @@ def test_a_server_without_ranges_and_metadata_is_said(server: Server) -> None:
         metadata(url, len(data))
 
 
+def test_an_index_with_a_login_is_asked_with_it(folder: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the pages by uv, for the metadata by us; neither the lock nor an address on the way has it."""
+    server.password = "Basic dXNlcjpwdw=="  # user:pw
+    refused = call("lock", "small")
+    assert refused.exit_code == 2
+    monkeypatch.setenv("UV_DEFAULT_INDEX", server.url.replace("://", "://user:pw@") + "/simple")
+    done = call("lock", "small")
+    assert done.exit_code == 0, done.output
+    assert "pw" not in (folder / "files/locks/small-py312.txt").read_text()
+
+
+def test_metadata_is_asked_for_with_the_login_of_its_index(server: Server) -> None:
+    server.password = "Basic dXNlcjpwdw=="
+    data = wheel("shut", "1", {"a.py": b""}, ["six"])
+    url = server.add("/d/shut-1-py3-none-any.whl", data)
+    with pytest.raises(MetadataError, match="401"):
+        metadata(url, len(data))
+    assert "Requires-Dist: six" in metadata(url, len(data), (server.url.replace("://", "://user:pw@"),))
+
+
+def test_the_authorities_of_pip_count_for_metadata(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ca.pem").write_text("no certificate")
+    monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.pem"))
+    url = server.add("/e/x-1-py3-none-any.whl", b"no wheel")
+    server.add("/e/x-1-py3-none-any.whl.metadata", b"Name: x\n")
+    with pytest.raises(MetadataError, match=r"certificate|SSL|PEM"):
+        metadata(url, 8, (f"{server.url}/of-this-test",))
+
+
 def test_a_package_without_a_wheel_that_fits_is_named() -> None:
     package = {"name": "a", "version": "1", "wheels": [{"url": "https://x/a-1-cp39-cp39-win_amd64.whl"}]}
     with pytest.raises(ConfigError, match=r"^a 1: none of its wheels fits \(a-1-cp39-cp39-win_amd64.whl\)"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,10 @@ from click.testing import CliRunner, Result
 from gpufleet import paths
 from gpufleet.cli import main
 from gpufleet.wheelhouse.source import content_digest
-from tests.unit.repositories import commit
+from tests.unit.repositories import commit, served
+from tests.unit.servers import Server, sha256
+from tests.unit.test_sdist import PATCH as SERIES
+from tests.unit.test_sdist import released
 
 LINES = [f"line {number}\n" for number in range(1, 31)]
 PATCH = """--- a/tiny/a.py
@@ -30,6 +34,7 @@ PATCH = """--- a/tiny/a.py
 +twenty-one
  line 22
 """
+OFFLINE = ("--set", "fetch.offline=true")
 SECOND = "--- a/tiny/b.py\n+++ b/tiny/b.py\n@@ -1 +1 @@\n-b = 1\n+b = 2\n"
 
 
@@ -101,6 +106,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Owner:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(paths, "product_files", lambda: tmp_path / "files")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("GPUFLEET_STORE", raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(found.index))
     return found
@@ -108,7 +114,7 @@ def owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Owner:
 
 def test_all_series_apply(owner: Owner) -> None:
     done = owner.check()
-    assert done.output.splitlines() == [
+    assert done.stdout.splitlines() == [
         f"tiny-sm75: patches tiny on {owner.published.name}",
         "  0001-a.patch: applies, 2 hunks",
         "  0002-b.patch: applies, 1 hunk",
@@ -135,11 +141,92 @@ def test_another_version_hunk_by_hunk(owner: Owner) -> None:
         "1 of 1 series fail",
     ]
     done = owner.check("--against", str(newer))
-    assert (done.exit_code, done.output.splitlines()) == (1, expected)
+    assert (done.exit_code, done.stdout.splitlines()) == (1, expected)
     by_version = owner.check("tiny-sm75", "--against", "1.3", "--find-links", str(newer.parent))
-    assert (by_version.exit_code, by_version.output.splitlines()) == (1, expected)
+    assert (by_version.exit_code, by_version.stdout.splitlines()) == (1, expected)
+
+
+def test_another_version_from_the_index_is_kept_in_the_store(owner: Owner) -> None:
+    newer = wheel(owner.index, "1.3", LINES)
+    wheel(owner.index, "1.3.1", LINES)
+    first = owner.check("tiny-sm75", "--against", "1.3")
+    assert first.exit_code == 0 and first.stdout.startswith(f"tiny-sm75: patches tiny on {newer.name}\n")
     newer.unlink()
-    assert owner.check("tiny-sm75", "--against", "1.3").output == by_version.output, "it is kept"
+    assert owner.check("tiny-sm75", "--against", "1.3", *OFFLINE).stdout == first.stdout
+    absent = owner.check("tiny-sm75", "--against", "1.3.1", *OFFLINE)
+    assert absent.exit_code == 1 and "tiny 1.3.1: not in" in absent.stdout and "fetch.offline is set" in absent.stdout
+
+
+def test_another_version_from_a_server_is_the_best_for_the_pages_python(owner: Owner) -> None:
+    with Server() as server:
+        links = []
+        for tags in ("cp312-cp312-macosx_11_0_arm64", "cp312-cp312-manylinux_2_34_x86_64", "py3-none-any"):
+            data = wheel(owner.root / "newer", "1.3", LINES).read_bytes()
+            name = f"tiny-1.3-{tags}.whl"
+            found = sha256(data + tags.encode())
+            links.append({"filename": name, "url": server.add(f"/f/{name}", data + tags.encode())})
+            links[-1]["hashes"] = {"sha256": found}
+        server.index("tiny", *links)
+        mirror = ("--set", f"mirrors.pypi={server.url}/simple")
+        done = owner.check("tiny-sm75", "--against", "1.3", *mirror)
+        assert done.stdout.splitlines()[0].endswith("on tiny-1.3-cp312-cp312-manylinux_2_34_x86_64.whl"), done.output
+        links[1].pop("hashes")
+        server.index("tiny", links[1] | {"filename": "tiny-1.4-py3-none-any.whl"})
+        unsure = owner.check("tiny-sm75", "--against", "1.4", *mirror)
+        assert unsure.exit_code == 1 and "says no sha256 of tiny-1.4-py3-none-any.whl" in unsure.stdout
+        gone = owner.check("tiny-sm75", "--against", "7.7", *mirror)
+        assert "has no wheel of that version for Linux and Python 3.12" in gone.stdout
+
+
+def test_what_is_fetched_is_in_the_store_and_offline_nothing_is_asked(
+    owner: Owner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUFLEET_STORE", str(owner.root / "disk"))
+    before = owner.check("tiny-sm75", *OFFLINE)
+    assert before.exit_code == 1 and before.stdout.count("fetch.offline is set") == 2, "the wheel and the source"
+    assert owner.check("tiny-sm75").exit_code == 0
+    digest = owner.wheel["sha256"]
+    assert (owner.root / "disk" / digest[:2] / digest / owner.published.name).is_file()
+    assert not (owner.root / "cache").exists()
+    owner.published.unlink()
+    shutil.rmtree(owner.root / "mirror")
+    assert owner.check("tiny-sm75", *OFFLINE).exit_code == 0
+
+
+def test_a_wheel_by_its_address_or_the_owners_mirror(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    aside = owner.root / "served"
+    owner.index.rename(aside)
+    with served(aside) as address:
+        owner.wheel["url"] = f"{address}/{owner.published.name}"
+        owner.page()
+        assert owner.check("tiny-sm75").exit_code == 0
+        monkeypatch.setenv("GPUFLEET_STORE", str(owner.root / "second"))
+        owner.wheel["url"] = "http://no.invalid/releases/v1/tiny.whl"
+        owner.page()
+        assert owner.check("tiny-sm75", "--set", f"mirrors.files={address}/{{filename}}").exit_code == 0
+        monkeypatch.setenv("GPUFLEET_STORE", str(owner.root / "third"))
+        owner.wheel["url"] = f"{address}/other.whl"
+        owner.page()
+        assert "answers 404" in owner.check("tiny-sm75").stdout
+
+
+def test_the_series_of_a_source_archive(owner: Owner) -> None:
+    """Of a stack that is built from source: on the archive its page names; what cannot be had is said."""
+    archive, digest = released(owner.index / "tiny-1.2.tar.gz")
+    build = {"name": "tiny", "version": "1.2", "filename": archive.name, "sha256": digest, "patches": "tiny"}
+    owner.series({"0001-two.patch": SERIES})
+    owner.page(wheels=[], sources=[], from_source=True, build={**build, "lock": "tiny-build"})
+    title = f"tiny-sm75: patches tiny on {archive.name}"
+    refused = owner.check("tiny-sm75", *OFFLINE)
+    assert refused.exit_code == 1 and refused.stdout.startswith(f"{title}\n  cannot be checked: {archive.name}: not in")
+    done = owner.check("tiny-sm75")
+    assert done.stdout.splitlines() == [title, "  0001-two.patch: applies, 3 hunks", "all 1 series apply"]
+    owner.series({"0001-two.patch": SERIES.replace("-VALUE = 1", "-VALUE = 7")})
+    done = owner.check("tiny-sm75")
+    assert done.exit_code == 1 and "pkg/value.py, hunk 1 (line 3 of the patch): does not match" in done.stdout
+    archive.write_bytes(b"another")
+    beside = owner.check("tiny-sm75", "--find-links", str(owner.index))
+    assert f"{archive} has another sha256" in beside.stdout
 
 
 def test_hunks_that_only_moved_do(owner: Owner) -> None:
@@ -147,7 +234,7 @@ def test_hunks_that_only_moved_do(owner: Owner) -> None:
     done = owner.check("tiny-sm75", "--against", str(newer))
     assert done.exit_code == 0
     assert "  0001-a.patch: moved\n    tiny/a.py, hunk 1: +1 lines" in done.output
-    assert done.output.endswith("all 1 series apply\n")
+    assert done.stdout.endswith("all 1 series apply\n")
 
 
 def test_a_later_patch_sees_the_earlier_ones(owner: Owner) -> None:
@@ -170,12 +257,14 @@ def test_what_cannot_be_had_fails_and_the_rest_goes_on(owner: Owner) -> None:
     owner.page()
     done = owner.check("tiny-sm75")
     assert done.exit_code == 1
-    assert "cannot be checked: tiny 1.2: pip could not download the wheel" in done.output
-    assert done.output.endswith("  0001-b.patch: applies, 1 hunk\n1 of 2 series fail\n")
+    assert "cannot be checked: 1 files cannot be found: tiny-1.2-" in done.output
+    assert done.stdout.endswith("  0001-b.patch: applies, 1 hunk\n1 of 2 series fail\n")
     beside = owner.check("tiny-sm75", "--find-links", str(owner.index))
     assert f"{owner.published} has another sha256 than the stack says" in beside.output
     missing = owner.check("tiny-sm75", "--against", "7.7")
-    assert missing.exit_code == 1 and "tiny 7.7: pip could not download a wheel" in missing.output
+    assert missing.exit_code == 1 and "tiny 7.7: no wheel can be found" in missing.output
+    nonsense = owner.check("tiny-sm75", "--against", "newest")
+    assert nonsense.exit_code == 1 and "'newest' is no version" in nonsense.output
 
 
 def test_a_source_whose_sum_is_not_known_yet_is_told(owner: Owner) -> None:
@@ -192,7 +281,7 @@ def test_a_bare_version_is_of_the_engine(owner: Owner) -> None:
     owner.page(wheels=[other, owner.wheel])
     newer = wheel(owner.root / "newer", "1.3", LINES)
     done = owner.check("tiny-sm75", "--against", "1.3", "--find-links", str(newer.parent))
-    assert done.output.splitlines()[0] == f"tiny-sm75: patches tiny on {newer.name}"
+    assert done.stdout.splitlines()[0] == f"tiny-sm75: patches tiny on {newer.name}"
 
 
 @pytest.mark.parametrize(

@@ -102,3 +102,16 @@ def test_without_its_uv_there_is_no_spec() -> None:
     found = plan(cpu_facts())
     with pytest.raises(ValueError, match="not enough values"):
         runtime_spec.spec(found, found.runtimes[0], ITEMS[1:])
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda"),
+    [("2.13.0+cu130", "13.0"), ("2.10.0+cu128", "12.8"), ("2.13.0+cpu", ""), ("2.13.0", None), ("2.13.0+odd", None)],
+)
+def test_the_cuda_that_the_pages_torch_is_for(torch: str, cuda: str | None) -> None:
+    assert runtime_spec.torch_cuda(stack(versions={"torch": torch})) == cuda
+
+
+def test_a_page_that_names_no_torch_asks_for_no_cuda(tmp_path: Path) -> None:
+    found = planned(tmp_path)
+    assert runtime_spec.spec(found, found.runtimes[0], ITEMS)["torch_cuda"] is None

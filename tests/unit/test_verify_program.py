@@ -101,7 +101,7 @@ def with_torch(monkeypatch: pytest.MonkeyPatch, torch: Torch) -> None:
 
 
 def asked(**other: Any) -> dict[str, Any]:
-    return {"versions": {}, "archs": [], "gpus": 0, "toolkit": None, "lines": [], **other}
+    return {"versions": {}, "archs": [], "cuda": None, "gpus": 0, "toolkit": None, "lines": [], **other}
 
 
 def test_cards_that_work(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,6 +128,27 @@ def test_cards_and_torch_that_do_not_do(monkeypatch: pytest.MonkeyPatch, torch: 
     with pytest.raises(Wrong, match=words):
         raise Wrong(failures[0]["cause"], "")
     assert len(failures) == 1 and failures[0]["remedy"]
+
+
+@pytest.mark.parametrize("cuda", ["13.0", None])
+def test_torch_for_the_cuda_of_the_page(monkeypatch: pytest.MonkeyPatch, cuda: str | None) -> None:
+    with_torch(monkeypatch, Torch(cuda=cuda))
+    assert verify_program.answer(asked(cuda=cuda or "")) == {"cuda": cuda or "", "failures": []}
+
+
+@pytest.mark.parametrize(
+    ("cuda", "wanted", "words"),
+    [
+        ("12.8", "13.0", "torch 2.13.0 is a build for CUDA 12.8, the stack's page says for CUDA 13.0"),
+        (None, "13.0", "torch 2.13.0 is a build without CUDA, the stack's page says for CUDA 13.0"),
+        ("13.0", "", "torch 2.13.0 is a build for CUDA 13.0, the stack's page says without CUDA"),
+    ],
+)
+def test_torch_for_another_cuda(monkeypatch: pytest.MonkeyPatch, cuda: str | None, wanted: str, words: str) -> None:
+    with_torch(monkeypatch, Torch(cuda=cuda))
+    (failure,) = verify_program.answer(asked(cuda=wanted))["failures"]
+    assert (failure["check"], failure["cause"]) == ("cuda", words)
+    assert "versions.torch" in failure["remedy"]
 
 
 def test_a_box_without_gpus_is_asked_for_none(monkeypatch: pytest.MonkeyPatch) -> None:

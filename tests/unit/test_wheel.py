@@ -22,7 +22,7 @@ from gpufleet.parts import Wheel
 from gpufleet.patches import PatchError
 from gpufleet.wheelhouse import pack
 from gpufleet.wheelhouse.git import Git, GitError
-from tests.unit.repositories import commit, served
+from tests.unit.repositories import commit
 
 FILENAME = "tiny_cpu-1.2-cp38-abi3-manylinux_2_28_x86_64.whl"
 METADATA = """Metadata-Version: 2.4
@@ -241,29 +241,6 @@ def test_local_version(version: str, old: str, new: str, expected: str) -> None:
     assert made == expected == str(Version(made))
 
 
-def test_fetch_takes_the_exact_file_from_the_index(
-    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(original.parent))
-    entry = entry_of(original)
-    got = wheel.fetch(entry, tmp_path / "cache")
-    assert got.name == FILENAME and got.read_bytes() == original.read_bytes()
-    original.unlink()
-    assert wheel.fetch(entry, tmp_path / "cache") == got, "the second time nothing is asked"
-    got.write_bytes(b"damaged")
-    with pytest.raises(wheel.WheelError, match="pip could not download the wheel"):
-        wheel.fetch(entry, tmp_path / "cache")
-
-
-def test_fetch_refuses_another_content(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(original.parent))
-    with pytest.raises(wheel.WheelError, match=r"tiny-cpu 1\.2"):
-        wheel.fetch(entry_of(original, sha256="0" * 64), tmp_path / "cache")
-    assert list((tmp_path / "cache").rglob("*.whl")) == []
-
-
 def test_patches_of_another_repository(original: Path, patches: Path, tmp_path: Path) -> None:
     at = commit(tmp_path / "mirror" / "b" / "patches", {"v1/0001-two.patch": PATCH.encode()})
     git = Git(tmp_path / "cache", f"file://{tmp_path}/mirror/{{path}}")
@@ -281,20 +258,3 @@ def test_patches_of_another_repository(original: Path, patches: Path, tmp_path: 
         wheel.repack(original, entry_of(original, patches=None, patches_from=other), patches, tmp_path / "out", git)
     with pytest.raises(GitError, match="cannot be fetched here"):
         wheel.repack(original, entry, patches, tmp_path / "third")
-
-
-def test_a_wheel_by_its_address_or_the_owners_mirror(original: Path, tmp_path: Path) -> None:
-    with served(original.parent) as address:
-        entry = entry_of(original, url=f"{address}/{FILENAME}")
-        got = wheel.fetch(entry, tmp_path / "cache")
-        assert got.name == FILENAME and got.read_bytes() == original.read_bytes()
-        with pytest.raises(wheel.WheelError, match=rf"{FILENAME}: .*answers 404.*mirrors.files"):
-            wheel.fetch(entry_of(original, url=f"{address}/other.whl"), tmp_path / "second")
-        mirrored = entry_of(original, url="http://no.invalid/releases/v1/tiny.whl")
-        mirror = f"{address}/{{filename}}"
-        assert wheel.fetch(mirrored, tmp_path / "third", mirror).read_bytes() == original.read_bytes()
-        wrong = entry_of(original, url=f"{address}/{FILENAME}", sha256="0" * 64)
-        with pytest.raises(wheel.WheelError, match="not the pinned 0000"):
-            wheel.fetch(wrong, tmp_path / "fourth")
-        assert list((tmp_path / "fourth").rglob("*.whl*")) == []
-    assert wheel.fetch(entry, tmp_path / "cache") == got, "the second time nothing is asked"
