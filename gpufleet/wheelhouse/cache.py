@@ -8,7 +8,7 @@ from pathlib import Path
 
 def root() -> Path:
     """`~/.cache/gpufleet`, or below XDG_CACHE_HOME where that is set."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").absolute() / "gpufleet"
 
 
 def wheels() -> Path:

@@ -19,12 +19,12 @@ from gpufleet.patches import PatchError, Seen, Series, check
 from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git, GitError
-from gpufleet.wheelhouse.pack import WheelError, sha256_of
+from gpufleet.wheelhouse.pack import ODD, WheelError, cause, sha256_of
 from gpufleet.wheelhouse.source import genuine
 
 # For another version any wheel for Linux will do: only its Python is read.
 PLATFORMS = ["manylinux2014_x86_64", *(f"manylinux_2_{minor}_x86_64" for minor in range(17, 42)), "linux_x86_64"]
-CANNOT = (WheelError, GitError, PatchError, zipfile.BadZipFile, OSError)
+CANNOT = (WheelError, GitError, PatchError, OSError, *ODD)
 
 Read = Callable[[str], bytes | None]
 
@@ -112,9 +112,9 @@ class Places:
             done = subprocess.run([*command, f"{entry.name}=={version}"], check=False, capture_output=True, text=True)
             got = sorted(Path(folder).glob("*.whl"))
             if done.returncode or not got:
-                cause = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no wheel")
+                said = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "no wheel")
                 raise WheelError(
-                    f"{entry.name} {version}: pip could not download a wheel: {cause}. Look whether there is such a "
+                    f"{entry.name} {version}: pip could not download a wheel: {said}. Look whether there is such a "
                     "version and this machine reaches an index (PIP_INDEX_URL), or give the path of a wheel."
                 )
             into.mkdir(exist_ok=True)
@@ -160,7 +160,7 @@ def _on_wheel(stack: Stack, entry: Wheel, places: Places, found: Callable[[], Pa
         with zipfile.ZipFile(path) as packed:
             return Checked(title, check(wanted, lambda name: _read(packed, name)))
     except CANNOT as error:
-        return Checked(title, problem=str(error))
+        return Checked(title, problem=cause(error))
 
 
 def _on_source(stack: Stack, source: Source, places: Places) -> Checked:
@@ -170,7 +170,7 @@ def _on_source(stack: Stack, source: Source, places: Places) -> Checked:
         wanted: Series = series.of(source, stack.files / "patches", places.git)
         return Checked(title, check(wanted, files.get))
     except CANNOT as error:
-        return Checked(title, problem=str(error))
+        return Checked(title, problem=cause(error))
 
 
 def _named(part: Patched) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import ssl
 import zipfile
+import zlib
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
@@ -35,7 +36,7 @@ def metadata(url: str, size: int) -> str:
             if error.code not in MISSING:
                 raise
         return _inside(zipfile.ZipFile(Ranges(url, size)))
-    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, HTTPException, zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError) as error:
         raise MetadataError(" ".join(str(error).split()) or type(error).__name__) from error
 
 

@@ -28,7 +28,7 @@ FULL = "Free space there, or set GPUFLEET_STORE to a folder on another disk"
 def default_root() -> Path:
     """`~/.cache/gpufleet/store`, below XDG_CACHE_HOME where that is set; or what GPUFLEET_STORE says."""
     if given := os.environ.get("GPUFLEET_STORE"):
-        return Path(given)
+        return Path(given).absolute()
     return cache.root() / "store"
 
 
