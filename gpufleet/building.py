@@ -13,7 +13,7 @@ from gpufleet.errors import ConfigError
 from gpufleet.parts import Build
 from gpufleet.patches import Series, read_series
 from gpufleet.sdist import TIME
-from gpufleet.stacks import Stack
+from gpufleet.stacks import Stack, text_of
 from gpufleet.toolkit import version
 from gpufleet.wheelhouse.mirror import of_git
 
@@ -44,7 +44,7 @@ class Building:
     @cached_property
     def lock(self) -> str:
         """The text of the lock its environment is made of. Raises OSError when it is not there."""
-        return self.lock_path.read_text(encoding="utf-8")
+        return text_of(self.lock_path)
 
     @property
     def lock_path(self) -> Path:

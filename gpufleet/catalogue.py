@@ -9,6 +9,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import Field
 
+from gpufleet import yaml_page
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.schema import Data, Name, OneLine, read
 
@@ -51,7 +52,7 @@ def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
     for page in [page for folder in folders for page in pages(folder, "*.yaml")]:
         where = f"{page.parent.name}/{page.name}"
         try:
-            data = yaml.safe_load(page.read_text(encoding="utf-8"))
+            data = yaml_page.load(page.read_text(encoding="utf-8"))
         except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
             problems.append(f"{where}: cannot be read: {' '.join(str(error).split())}")
             continue

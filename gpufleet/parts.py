@@ -5,16 +5,40 @@ from __future__ import annotations
 from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion
+from packaging.version import Version as Release
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url
 
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Filename = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.whl$")]
-Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+\.tar\.gz$")]
+Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.tar\.gz$")]
 Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
+
+
+def _release(text: str) -> str:
+    try:
+        Release(text)
+    except InvalidVersion:
+        raise ValueError("is no version of a Python package, such as 0.27.1") from None
+    return text
+
+
+def _wheel_name(text: str) -> str:
+    try:
+        parse_wheel_filename(text)
+    except InvalidWheelFilename as error:
+        raise ValueError(f"is no name of a wheel: {error}") from None
+    return text
+
+
+Pep440 = Annotated[Version, AfterValidator(_release)]
+# With room for the local version that a repacked one gets.
+Filename = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.whl$"), AfterValidator(_wheel_name)
+]
 
 
 def _requirement(text: str) -> str:
@@ -31,7 +55,7 @@ Required = Annotated[OneLine, AfterValidator(_requirement)]
 class Uv(Data):
     """The uv that installs a runtime, pinned by the hash of its linux x86_64 wheel."""
 
-    version: Version
+    version: Pep440
     sha256: Sha256
 
 
@@ -67,7 +91,7 @@ class Wheel(Patched):
     """A wheel that is repacked, patched where it says so, before it is installed."""
 
     name: Name
-    version: Version
+    version: Pep440
     filename: Filename
     sha256: Sha256
     url: Url | None = None  # where it is when no package index has it
@@ -91,7 +115,7 @@ class Source(Patched):
     """
 
     name: Name
-    version: Version
+    version: Pep440
     git: Url
     commit: Commit
     sha256: Sha256  # of its packages' files, see gpufleet.wheelhouse.source
@@ -127,7 +151,7 @@ class Build(Data):
     """
 
     name: Name
-    version: Version
+    version: Pep440
     filename: Archive
     sha256: Sha256
     url: Url | None = None  # where the archive is when no package index has it

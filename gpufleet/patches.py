@@ -79,11 +79,13 @@ def read_series(folder: Path) -> Series:
     """Read `series` and the patches it names; a patch that it forgets is an error too."""
     index = folder / "series"
     try:
-        wanted = index.read_text().splitlines()
+        wanted = index.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
         raise PatchError(
             str(index), "no such file; it lists the patches of this folder, one a line, in order"
         ) from None
+    except UnicodeDecodeError as error:
+        raise PatchError(str(index), f"is no text: {error}") from None
     names = [line.strip() for line in wanted if line.strip() and not line.lstrip().startswith("#")]
     there = {path.name for path in folder.glob("*.patch")}
     for name in names:
@@ -151,7 +153,7 @@ def _apply(
 def _parse(patch: Patch) -> PatchSet:
     try:
         changes = PatchSet(_lines(patch.text))
-    except UnidiffParseError as error:
+    except (UnidiffParseError, ValueError) as error:  # the latter for numbers longer than Python reads
         raise PatchError(patch.name, f"not a unified diff: {str(error).strip()}") from None
     if not any(len(change) for change in changes):
         raise PatchError(patch.name, "holds no change")
@@ -161,6 +163,8 @@ def _parse(patch: Patch) -> PatchSet:
         raise PatchError(patch.name, "a hunk header (@@ …) is damaged or stands before the first file")
     for change in changes:
         for number, hunk in enumerate(change, 1):
+            if not len(hunk):
+                raise PatchError(patch.name, "the hunk has no lines", target=change.path, hunk=number)
             last = max((line.diff_line_no for line in hunk if line.diff_line_no is not None), default=0)
             after = text[last] if last < len(text) else ""
             if after[:1] in ("+", "-", " ") and not AFTER_A_HUNK.match(after):

@@ -5,10 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from gpufleet.errors import ConfigError, nearest
+
+
+def address(value: str) -> str:
+    """An address that a client can take apart. Raises ValueError for a port or a `[` that is none."""
+    urlsplit(value).port  # noqa: B018 - it is looked at when it is asked for
+    return value
+
 
 # A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read;
 # an address is seen in process lists and logs, so it holds no user and no password.
@@ -16,7 +24,9 @@ NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Url = Annotated[
-    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$")
+    str,
+    StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$"),
+    AfterValidator(address),
 ]
 AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -93,7 +94,7 @@ def read(archive: IO[bytes], name: str) -> tuple[str, dict[str, File]]:
                 if content is None or len(path.parts) == 1:
                     raise SdistError(f"{name}: {member.name!r} is no file in a folder. Only such are supported.")
                 files[str(PurePosixPath(*path.parts[1:]))] = File(content.read(), bool(member.mode & 0o100))
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, zlib.error, OSError, EOFError, ValueError) as error:
         raise SdistError(f"{name}: cannot be read ({error}). Fetch it again.") from None
     if len(roots) != 1:
         raise SdistError(f"{name}: has {len(roots)} folders, a source archive has one. Look at the stack's page.")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
-from gpufleet.schema import Args, Data, Env, Name, Url
+from gpufleet.schema import Args, Data, Env, Name, Url, address
 
 Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -14,9 +14,15 @@ Port = Annotated[int, Field(ge=1, le=65535)]
 Gpus = Annotated[int, Field(ge=1, le=1024)]
 Instances = Annotated[int, Field(ge=1, le=256)]
 Streams = Annotated[int, Field(ge=1, le=4096)]
-GitMirror = Annotated[str, StringConstraints(pattern=r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$")]
+GitMirror = Annotated[
+    str,
+    StringConstraints(pattern=r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$"),
+    AfterValidator(address),
+]
 FileMirror = Annotated[
-    str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$")
+    str,
+    StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$"),
+    AfterValidator(address),
 ]
 ModelMirror = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$")]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]

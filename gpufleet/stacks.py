@@ -28,7 +28,15 @@ Provided = Literal[
     "thinking-budget",  # default_thinking_token_budget in reasoning-config
     "fp8-kv-sm70",  # fp8_e5m2 on 7.0
 ]
-Python = Annotated[str, StringConstraints(pattern=r"^3\.\d+$")]
+Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
+
+
+def text_of(lock: Path) -> str:
+    """The text of a lock. Raises OSError, or ConfigError when it is no text."""
+    try:
+        return lock.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError([f"locks/{lock.name}: is no text: {error}; make it with `gpufleet stacks lock`"]) from None
 
 
 class Versions(Data):
@@ -139,7 +147,8 @@ class Stack(Entry):
         return self.files / "locks" / f"{self.lock}-py{python.replace('.', '')}.txt"
 
     def lock_text(self, python: str) -> str:
-        return self.lock_path(python).read_text(encoding="utf-8") if self.lock else ""
+        """The lock's text, empty without one. Raises OSError, or ConfigError when it is no text."""
+        return text_of(self.lock_path(python)) if self.lock else ""
 
     def build_lock_path(self, python: str) -> Path | None:
         """The lock of what `build` is built with; None for a stack that builds nothing."""

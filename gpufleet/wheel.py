@@ -22,10 +22,12 @@ from gpufleet.parts import Wheel
 from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git
 from gpufleet.wheelhouse.pack import (
+    ODD,
     Repacked,
     WheelError,
     add,
     add_record,
+    cause,
     copy,
     keep,
     local_version,
@@ -57,7 +59,13 @@ def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git
 
     def write(target: Path) -> list[str]:
         wanted = series.of(entry, patches_dir, git)
-        return _write(wheel, target, wanted, stem, name, local, entry)
+        try:
+            return _write(wheel, target, wanted, stem, name, local, entry)
+        except ODD as error:
+            raise WheelError(
+                f"{wheel.name} cannot be repacked: {cause(error)}. It has the sha256 of the stack's page, so fetching "
+                "it again is no help: name another wheel there, or mend the patches."
+            ) from error
 
     return keep(out_dir, key, f"{stem}-{'-'.join(wheel.name.split('-')[-3:])}", local, write)
 
@@ -90,6 +98,8 @@ def _write(
                 else:
                     copy(raw, info, packed, new_path)
                     if not info.is_dir():
+                        if path not in record:
+                            raise WheelError(f"{wheel.name}: its RECORD does not name {path}. Name another wheel.")
                         rows.append([new_path, *record[path]])
             for path in sorted(set(changed) - names):
                 rows.append(add(packed, path, changed[path] or b""))

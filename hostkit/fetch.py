@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import re
@@ -159,7 +160,10 @@ def written(partial: str, mode: str, answer: Any) -> Iterator[int]:
                 unwritable(partial, error)
             yield len(block)
     finally:
-        handle.close()
+        # On a full disk closing tries the last block again: its error would hide the one that says so. What is
+        # lacking then is seen by the length and the hash.
+        with contextlib.suppress(OSError):
+            handle.close()
 
 
 def unwritable(partial: str, error: OSError) -> NoReturn:

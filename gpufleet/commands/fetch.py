@@ -61,7 +61,7 @@ def fetch(
         raise click.UsageError("give an inventory, or --stack, --arch and --python, not both")
     if limit and not inventory:
         raise click.UsageError("--limit is for an inventory")
-    place = archive.absolute() if archive else None
+    place = _writable(archive) if archive else None
     with configuration():
         overrides = planning.overrides(settings, ())
         if inventory:
@@ -69,6 +69,16 @@ def fetch(
         else:
             wanted = targets.of_stacks(stacks, archs, pythons, overrides)
         _fetch(Store(default_root()), wanted, place)
+
+
+def _writable(archive: Path) -> Path:
+    """Where the archive goes, said before anything is fetched. A device or pipe would be replaced by a file."""
+    place = archive.absolute()
+    if not place.name or place.is_dir() or (place.exists() and not place.is_file()):
+        raise click.UsageError(f"--archive {archive} is no file; name one to be written, such as store.tar")
+    if not place.parent.is_dir():
+        raise click.UsageError(f"--archive {archive}: there is no folder {place.parent}; make it, or name another")
+    return place
 
 
 def _say(text: str) -> None:

@@ -13,6 +13,9 @@ from gpufleet import paths
 from gpufleet.errors import WRONG, ConfigError
 from gpufleet.terminal import plain
 
+# Variables with folders, which the caller gives as seen from where the command is called.
+FOLDERS = ("GPUFLEET_STORE", "XDG_CACHE_HOME")
+
 
 class Wrong(click.ClickException):
     """The call or the configuration is wrong; nothing was touched."""
@@ -32,6 +35,9 @@ def enter(inventory: Path) -> Path:
         raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
     path = inventory.resolve()
     root = folder_of(path)
+    for name in FOLDERS:  # also for the pyinfra that takes this process's place
+        if given := os.environ.get(name):
+            os.environ[name] = str(Path(given).absolute())
     paths.given(path, inventory)
     os.chdir(root)
     return path.relative_to(root)

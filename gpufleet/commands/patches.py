@@ -60,10 +60,20 @@ def check(stack: str | None, against: str | None, folders: tuple[Path, ...], set
     elif against.endswith(".whl"):
         found = _on_a_wheel(wanted, Path(against), places)
     elif stack:
+        _is_version(against)
         found = _on_a_version(wanted[0], against, places)
     else:
         raise click.UsageError(f"--against {against}: say of which STACK")
     sys.exit(_shown(found))
+
+
+def _is_version(text: str) -> None:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        Version(text)
+    except InvalidVersion:
+        raise Wrong(f"--against {text!r} is no version, such as 0.28.0, and no path of a wheel") from None
 
 
 def _say(text: str) -> None:

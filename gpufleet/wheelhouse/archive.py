@@ -121,9 +121,10 @@ def put(store: Store, path: Path) -> tuple[int, int]:
                     raise FetchError(f"{path} has no {member.path}, which its own list names: copy it again")
                 with store.turn(member.sha256, lambda: time.sleep(LOOK_SECONDS)):
                     store.write(member.item, content, str(path))
-            for member in manifest.files:
-                if member.made:
-                    _keep(store, member, member.made)
+            with store.turn("made", lambda: time.sleep(LOOK_SECONDS)):
+                for member in manifest.files:
+                    if member.made:
+                        _keep(store, member, member.made)
     except tarfile.TarError as error:
         raise FetchError(
             f"{path} is no whole archive of `gpufleet fetch --archive`: {error}. Copy it again, and compare its sha256."
@@ -171,7 +172,7 @@ def _manifest(tar: tarfile.TarFile, path: Path) -> Manifest:
 
 
 def _keep(store: Store, member: Member, kept: Kept) -> None:
-    """Make the folder of a made wheel, so that it is found as if it were made here."""
+    """Make the folder of a made wheel, so that it is found as if it were made here; for who has the turn `made`."""
     folder = store.made / kept.key
     if (folder / member.filename).is_file():
         return
@@ -181,6 +182,7 @@ def _keep(store: Store, member: Member, kept: Kept) -> None:
     try:
         (aside / NOTE).write_text(kept.note, encoding="utf-8")
         _same(store.path(member.item), aside / member.filename)
+        shutil.rmtree(folder, ignore_errors=True)  # one that lost its wheel
         aside.rename(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

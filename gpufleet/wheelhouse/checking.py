@@ -19,13 +19,13 @@ from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import prepare, release, series
 from gpufleet.wheelhouse.git import Git, GitError
 from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, archive_item, stock_item
-from gpufleet.wheelhouse.pack import WheelError, sha256_of
+from gpufleet.wheelhouse.pack import ODD, WheelError, sha256_of
 from gpufleet.wheelhouse.places import places
 from gpufleet.wheelhouse.prepare import Say
 from gpufleet.wheelhouse.source import genuine
 from gpufleet.wheelhouse.store import Store
 
-CANNOT = (FetchError, WheelError, GitError, PatchError, SdistError, zipfile.BadZipFile, OSError)
+CANNOT = (FetchError, WheelError, GitError, PatchError, SdistError, OSError, *ODD)
 
 Read = Callable[[str], bytes | None]
 

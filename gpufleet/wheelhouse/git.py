@@ -41,6 +41,11 @@ OPTIONS = [
 NOT_BY_NAME = re.compile(r"unadvertised object|does not support shallow|dumb http transport", re.IGNORECASE)
 CAUSES = [  # what git says, what it means, what to do
     (
+        r"No space left on device|Disk quota exceeded|Read-only file system|Permission denied",
+        "cannot be kept in the store of this machine",
+        "free space there or mend that, or set GPUFLEET_STORE to a folder on another disk",
+    ),
+    (
         r"not our ref|unadvertised object|couldn't find remote ref",
         "has no commit {commit}",
         "check `commit` of the stack's page; a mirror may be older than it",
@@ -148,7 +153,9 @@ class Git:
 
 def _fetch(repository: Path, source: str, commit: str) -> None:
     """Fetch exactly this commit, without its history where the server can do that. Raises GitError."""
-    _git(repository, ["init", "--quiet", "--bare", "--template=", "."])
+    made = _git(repository, ["init", "--quiet", "--bare", "--template=", "."])
+    if made.returncode:
+        raise GitError(_explained(source, commit, made.stderr.decode(errors="replace")))
     # Of this machine's own files only where the mirror says so: never by way of what a server answers.
     protocols = ("file",) if source.startswith("file:") else ("http", "https")
     fetch = [part for name in protocols for part in ("-c", f"protocol.{name}.allow=always")]

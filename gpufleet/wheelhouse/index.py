@@ -134,7 +134,7 @@ def _is(path: Path, item: Item) -> bool:
             return False
         with path.open("rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest() == item.sha256
-    except OSError:
+    except (OSError, ValueError):  # the latter for a name that no file can have
         return False
 
 
@@ -190,6 +190,6 @@ def _local_page(folder: Path) -> list[Link] | str:
             return page.links(listed.read_bytes(), "text/html", listed.as_uri())
         if folder.is_dir():
             return [Link(path.name, path.as_uri()) for path in sorted(folder.iterdir()) if path.is_file()]
-    except OSError as error:
-        return f"cannot be read: {error.strerror}"
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {error}"
     return "has no such project"

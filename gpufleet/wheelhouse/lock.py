@@ -32,7 +32,7 @@ MADE = "make the lock again with `gpufleet stacks lock`"
 HEAD = re.compile(r"# (?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+) needs: (?P<needs>.*)")
 PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[A-Za-z0-9.+!_-]+)$")
 HASH = re.compile(r"sha256:[0-9a-f]{64}$")
-FILE = re.compile(r"# (?P<filename>\S+\.whl) (?P<size>\d+)$")
+FILE = re.compile(r"# (?P<filename>\S+\.whl) (?P<size>[0-9]{1,15})$")
 
 
 @dataclass(frozen=True)
@@ -131,6 +131,8 @@ def _pin(lines: list[str]) -> Pin:
         raise ValueError(f"`{lines[0]}`: no option can be in a lock")
     words = [word for line in lines if not line.startswith("#") for word in line.removesuffix("\\").split()]
     comments = [line for line in lines if line.startswith("#")]
+    if not words:
+        raise ValueError("there is only a `\\`")
     shown = words[0]
     if not (pin := PIN.match(shown)):
         raise ValueError(f"`{shown}` is no exact version `name==version`")

@@ -38,6 +38,8 @@ def problems(stack: Stack) -> list[str]:
                 read = lock.read(target.path(python).read_text(encoding="utf-8"), where)
             except OSError as error:
                 found.append(f"{where}: {error.strerror}{again}")
+            except UnicodeDecodeError as error:
+                found.append(f"{where}: is no text: {error}{again}")
             except ConfigError as error:
                 found += error.problems
             else:

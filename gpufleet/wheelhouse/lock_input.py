@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import date
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
@@ -24,9 +25,8 @@ from gpufleet.errors import ConfigError, nearest
 
 DIRECTIVES = ("platform", "exclude-newer", "repacked", "unread", "drop", "override", "constrain", "newer")
 ONE_OF = ("platform", "exclude-newer")
-PLATFORM = re.compile(r"x86_64-manylinux_2_(\d+)$")
-DATE = re.compile(r"\d{4}-\d\d-\d\d$")
-NEWER = re.compile(r"[A-Za-z0-9._-]+ \d{4}-\d\d-\d\d$")
+PLATFORM = re.compile(r"x86_64-manylinux_2_([0-9]{1,2})$")
+NEWER = re.compile(r"[A-Za-z0-9._-]+ (\S+)$")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def parse(text: str, where: str) -> Input:
                     raise ValueError(f"unknown directive {key!r}{nearest(key, DIRECTIVES)}")
                 if key in ("override", "constrain"):
                     Requirement(value)
-                if key == "newer" and not NEWER.match(value):
+                if key == "newer" and not ((newer := NEWER.match(value)) and _is_day(newer[1])):
                     raise ValueError(f"{value!r} is no package and day, such as `lmcache 2026-10-20`")
                 found[key].append(value.strip())
             elif line.strip() and not line.startswith("#"):
@@ -77,7 +77,7 @@ def parse(text: str, where: str) -> Input:
     glibc = PLATFORM.match("".join(found["platform"]))
     if not problems and not glibc:
         problems.append(f"{where}: platform {found['platform'][0]!r} is none such as x86_64-manylinux_2_35")
-    if not problems and not DATE.match(found["exclude-newer"][0]):
+    if not problems and not _is_day(found["exclude-newer"][0]):
         problems.append(f"{where}: exclude-newer {found['exclude-newer'][0]!r} is no day such as 2026-08-20")
     if problems or glibc is None:
         raise ConfigError(problems)
@@ -92,6 +92,13 @@ def parse(text: str, where: str) -> Input:
         tuple(found["constrain"]),
         tuple(found["newer"]),
     )
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _names(words: list[str]) -> frozenset[str]:

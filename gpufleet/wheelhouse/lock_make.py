@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from gpufleet.errors import ConfigError
 from gpufleet.wheelhouse import needs
@@ -105,6 +105,7 @@ def wheel_of(package: dict[str, Any], known: dict[Any, int]) -> dict[str, Any]:
     """The best wheel of a package of a pylock document, with its `name`, and its `size` also where it is a file."""
     label = f"{package['name']} {package['version']}"
     wheels = {unquote(urlsplit(wheel["url"]).path.rpartition("/")[2]): wheel for wheel in package.get("wheels") or []}
+    wheels = {filename: wheel for filename, wheel in wheels.items() if _is_wheel(filename)}
     name = best(wheels, known)
     if name is None:
         raise ConfigError([f"{label}: none of its wheels fits ({', '.join(wheels) or 'it has none'}); drop or pin it"])
@@ -114,6 +115,15 @@ def wheel_of(package: dict[str, Any], known: dict[Any, int]) -> dict[str, Any]:
     if not isinstance(size, int) or "sha256" not in wheel["hashes"]:
         raise ConfigError([f"{label}: the index says no size or no sha256 of {name}; use one that says both (PEP 700)"])
     return {**wheel, "name": name, "size": size}
+
+
+def _is_wheel(filename: str) -> bool:
+    """Whether pip could install a file of that name: indexes hold old ones with names that were never right."""
+    try:
+        parse_wheel_filename(filename)
+    except InvalidWheelFilename:
+        return False
+    return True
 
 
 def _requirements(indexes: tuple[str, ...], wheel: dict[str, Any]) -> list[Requirement]:

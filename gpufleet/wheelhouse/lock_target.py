@@ -47,6 +47,8 @@ class Target:
             found = parse(self.input_path.read_text(encoding="utf-8"), where)
         except OSError as error:
             raise ConfigError([f"{where}: {error.strerror}; a lock is made from it"]) from None
+        except UnicodeDecodeError as error:
+            raise ConfigError([f"{where}: is no text: {error}; save it as UTF-8"]) from None
         if (said := found.repacked | found.unread) != set(self.made):
             theirs, ours = (", ".join(sorted(names)) or "none" for names in (said, self.made))
             raise ConfigError(

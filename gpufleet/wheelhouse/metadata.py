@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from functools import cache
 from http.client import HTTPException
 from pathlib import Path
@@ -39,7 +40,7 @@ def metadata(url: str, size: int, indexes: tuple[str, ...] = ()) -> str:
             if error.code not in MISSING:
                 raise
         return _inside(zipfile.ZipFile(Ranges(url, size, _opener(indexes))))
-    except (OSError, HTTPException, zipfile.BadZipFile, KeyError) as error:
+    except (OSError, HTTPException, zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError) as error:
         raise MetadataError(" ".join(str(error).split()) or type(error).__name__) from error
 
 

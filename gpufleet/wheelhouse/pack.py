@@ -7,11 +7,13 @@ import csv
 import hashlib
 import io
 import json
+import lzma
 import os
 import shutil
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,12 @@ from packaging.version import Version
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 FILE = 0o644 << 16  # a zip's external attributes of a file that all may read
 NOTE = "moved.json"
+# What reading or writing an archive raises where it, its RECORD, its METADATA or a patched path is not as it should be:
+# zipfile has RuntimeError for a password, NotImplementedError for a compression that it does not know.
+ODD = (
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, csv.Error),
+    *(EOFError, LookupError, ValueError, RuntimeError),
+)
 
 
 class WheelError(Exception):
@@ -67,21 +75,45 @@ def keep(out_dir: Path, key: str, filename: str, local: str, write: Callable[[Pa
     + write: writes the wheel to a path and returns the hunks that moved
     """
     folder = out_dir / key
-    place, note = folder / filename, folder / NOTE
+    place = folder / filename
     if not place.is_file():
         out_dir.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=out_dir, prefix=".repack-"))
         try:
             moved = write(aside / filename)
             (aside / NOTE).write_text(json.dumps(moved))
+            for written in (aside / filename, aside / NOTE):  # also after a power cut it is whole, or not there
+                settle(written)
             aside.chmod(0o755)
+            if not place.is_file():
+                shutil.rmtree(folder, ignore_errors=True)  # one that lost its wheel would be in the way for ever
             aside.rename(folder)
         except OSError:
             if not place.is_file():  # else another process was first, with the same bytes
                 raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    return Repacked(place, sha256_of(place), local, tuple(json.loads(note.read_text())))
+    return Repacked(place, sha256_of(place), local, _moved(folder / NOTE))
+
+
+def cause(error: Exception) -> str:
+    """What an error of reading an archive says; a KeyError is only a name."""
+    return f"it lacks {error}" if type(error) is KeyError else " ".join(str(error).split()) or type(error).__name__
+
+
+def settle(path: Path) -> None:
+    """Have a file's bytes on the disk before anybody is told of them."""
+    with path.open("rb") as handle:
+        os.fsync(handle.fileno())
+
+
+def _moved(note: Path) -> tuple[str, ...]:
+    """The hunks of a wheel's note. It is only for reading: without it, or with a damaged one, the wheel is as good."""
+    try:
+        found = json.loads(note.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ()
+    return tuple(str(line) for line in found) if isinstance(found, list) else ()
 
 
 def add(packed: zipfile.ZipFile, path: str, content: bytes, attributes: int = FILE) -> list[str]:

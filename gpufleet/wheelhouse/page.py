@@ -44,7 +44,7 @@ def choose(found: list[Link], item: Item) -> Link | None:
 def _json(body: bytes, base: str) -> list[Link]:
     try:
         page = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"sends a page that is no JSON: {error}") from None
     files = page.get("files") if isinstance(page, dict) else None
     if not isinstance(files, list):
@@ -84,6 +84,9 @@ class _Anchors(HTMLParser):
 
 def _html(body: bytes, base: str) -> list[Link]:
     parser = _Anchors(base)
-    parser.feed(body.decode("utf-8", "replace"))
-    parser.close()
+    try:
+        parser.feed(body.decode("utf-8", "replace"))
+        parser.close()
+    except AssertionError as error:  # Python's own word for a declaration that it does not know
+        raise ValueError(f"sends a page that is no HTML: {error}") from None
     return parser.found

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from gpufleet.settings import Mirrors
+from gpufleet.wheelhouse import web
 from gpufleet.wheelhouse.items import FetchError, FromIndex, Item
 
 Run = Callable[[list[str]], str]
@@ -116,8 +116,11 @@ def _local(places: list[str]) -> tuple[Path, ...]:
 
 
 def as_path(place: str) -> Path | None:
-    """The path of a `file:` address or of a plain path; None for an address of a server."""
-    parts = urlsplit(place)
+    """The path of a `file:` address or of a plain path; None for an address of a server. Raises FetchError."""
+    parts = web.split(place)
     if parts.scheme == "file":
         return Path(url2pathname(parts.path))
-    return None if parts.scheme in ("http", "https") else Path(place).expanduser()
+    try:
+        return None if parts.scheme in ("http", "https") else Path(place).expanduser()
+    except RuntimeError:
+        raise FetchError(f"{place}: there is no such user. {web.MEND}.") from None

@@ -12,13 +12,24 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from gpufleet import patches
 from gpufleet.parts import Source
 from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git
-from gpufleet.wheelhouse.pack import Repacked, WheelError, add, add_record, keep, local_version, stamp_of, stem_of
+from gpufleet.wheelhouse.pack import (
+    ODD,
+    Repacked,
+    WheelError,
+    add,
+    add_record,
+    cause,
+    keep,
+    local_version,
+    stamp_of,
+    stem_of,
+)
 
 WHEEL = "Wheel-Version: 1.0\nGenerator: gpufleet\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
 
@@ -44,17 +55,17 @@ def build(source: Source, patches_dir: Path, out_dir: Path, git: Git) -> Repacke
             "series": series.digest(source, patches_dir),
         }
     )
-    try:
-        local = local_version(Version(source.version), source.name, source.name, stamp)
-    except InvalidVersion:
-        raise WheelError(f"{source.name}: {source.version!r} is no version of a Python package") from None
+    local = local_version(Version(source.version), source.name, source.name, stamp)
     stem = stem_of(source.name, local)
     key = hashlib.sha256(f"{stem} {stamp}".encode()).hexdigest()[:16]
 
     def write(target: Path) -> list[str]:
         files = genuine(source, git)
         result = patches.apply(series.of(source, patches_dir, git), files.get)
-        _write(target, source, {**files, **result.files}, stem, local)
+        try:
+            _write(target, source, {**files, **result.files}, stem, local)
+        except ODD as error:
+            raise WheelError(f"{source.name}: no wheel can hold it: {cause(error)}. Mend its patches.") from error
         return result.moved
 
     return keep(out_dir, key, f"{stem}-py3-none-any.whl", local, write)

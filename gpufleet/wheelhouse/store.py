@@ -27,8 +27,9 @@ FULL = "Free space there, or set GPUFLEET_STORE to a folder on another disk"
 def default_root() -> Path:
     """`~/.cache/gpufleet/store`, below XDG_CACHE_HOME where that is set; or what GPUFLEET_STORE says."""
     if given := os.environ.get("GPUFLEET_STORE"):
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpufleet" / "store"
+        return Path(given).absolute()
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home).absolute() / "gpufleet" / "store"
 
 
 @dataclass(frozen=True)

@@ -4,24 +4,38 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import ssl
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
+from gpufleet.wheelhouse.items import FetchError
 from hostkit import fetch
+
+MEND = (
+    "Mend that in the settings mirrors.pypi and mirrors.torch, in torch_index of the stack's page, or in pip's settings"
+)
+
+
+def split(url: str) -> SplitResult:
+    """An address in parts. Raises FetchError for what is none; the error shows no password."""
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise FetchError(f"{re.sub('//[^/]*@', '//', url)} is no address: {error}. {MEND}.") from None
 
 
 def without_login(url: str) -> str:
     """The address as it may be shown and kept."""
-    parts = urlsplit(url)
+    parts = split(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def login(url: str) -> tuple[str, str] | None:
     """(host with port, the header that logs in there) of an address like `https://user:password@host/simple`."""
-    parts = urlsplit(url)
+    parts = split(url)
     who, at, place = parts.netloc.rpartition("@")
     if not at:
         return None
@@ -34,7 +48,10 @@ def authorities() -> ssl.SSLContext | None:
     if not given:
         return None
     folder = os.path.isdir(given)  # noqa: PTH112
-    return ssl.create_default_context(cafile=None if folder else given, capath=given if folder else None)
+    try:
+        return ssl.create_default_context(cafile=None if folder else given, capath=given if folder else None)
+    except OSError as error:
+        raise FetchError(f"PIP_CERT names {given}: {error}. Name a file or folder of certificates there.") from error
 
 
 class _Logins(urllib.request.BaseHandler):
@@ -52,7 +69,7 @@ class _Logins(urllib.request.BaseHandler):
 
 
 def opener(addresses: list[str]) -> fetch.Open:
-    """What opens an address, knowing the logins that are in `addresses`. Raises OSError for a bad PIP_CERT."""
+    """What opens an address, knowing the logins that are in `addresses`. Raises FetchError."""
     logins = dict(found for address in addresses if (found := login(address)))
     context = authorities() or ssl.create_default_context()  # without one, each connection reads the system's anew
     director = urllib.request.build_opener(_Logins(logins), urllib.request.HTTPSHandler(context=context))

@@ -149,7 +149,7 @@ def test_what_a_build_needs(files: Path) -> None:
     [
         ({"from_source": False}, "`from_source: true` and `build` go together"),
         (
-            {"wheels": [{"name": "tiny", "version": "1.0", "filename": "tiny-1.0-x.whl", "sha256": "e" * 64}]},
+            {"wheels": [{"name": "tiny", "version": "1.0", "filename": "tiny-1.0-py3-no-any.whl", "sha256": "e" * 64}]},
             "tiny is both in `wheels` and built",
         ),
     ],

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from gpufleet.parts import Source
 from gpufleet.patches import PatchError
@@ -196,7 +197,7 @@ def test_patches_of_another_repository(world: World) -> None:
 
 
 def test_a_version_that_is_none_is_refused(world: World) -> None:
-    with pytest.raises(WheelError, match="'latest' is no version"):
+    with pytest.raises(ValidationError, match="is no version of a Python package"):
         world.build(version="latest")
 
 

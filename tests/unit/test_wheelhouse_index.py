@@ -181,7 +181,7 @@ def test_authorities_of_pip_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert isinstance(web.authorities(), ssl.SSLContext)
     (tmp_path / "ca.pem").write_text("no certificate")
     monkeypatch.setenv("PIP_CERT", str(tmp_path / "ca.pem"))
-    with pytest.raises(OSError):
+    with pytest.raises(FetchError, match=r"PIP_CERT names .*ca\.pem: "):
         web.authorities()
 
 
