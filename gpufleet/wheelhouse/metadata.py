@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import Request
 
 from gpufleet.wheelhouse import web
+from gpufleet.wheelhouse.items import FetchError
 from hostkit.fetch import Open
 
 MISSING = (403, 404)  # what stores of files answer when there is no such one
@@ -40,7 +41,16 @@ def metadata(url: str, size: int, indexes: tuple[str, ...] = ()) -> str:
             if error.code not in MISSING:
                 raise
         return _inside(zipfile.ZipFile(Ranges(url, size, _opener(indexes))))
-    except (OSError, HTTPException, zipfile.BadZipFile, zlib.error, KeyError, ValueError, RuntimeError) as error:
+    except (
+        OSError,
+        HTTPException,
+        zipfile.BadZipFile,
+        zlib.error,
+        KeyError,
+        ValueError,
+        RuntimeError,
+        FetchError,
+    ) as error:
         raise MetadataError(" ".join(str(error).split()) or type(error).__name__) from error
 
 

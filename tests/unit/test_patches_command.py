@@ -264,7 +264,7 @@ def test_what_cannot_be_had_fails_and_the_rest_goes_on(owner: Owner) -> None:
     missing = owner.check("tiny-sm75", "--against", "7.7")
     assert missing.exit_code == 1 and "tiny 7.7: no wheel can be found" in missing.output
     nonsense = owner.check("tiny-sm75", "--against", "newest")
-    assert nonsense.exit_code == 1 and "'newest' is no version" in nonsense.output
+    assert nonsense.exit_code == 2 and "'newest' is no version" in nonsense.output
 
 
 def test_a_source_whose_sum_is_not_known_yet_is_told(owner: Owner) -> None:
