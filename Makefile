@@ -7,10 +7,12 @@ demo: .venv/ready
 	@tools/demo
 
 test: .venv/ready lint
-	$(PYTHON) -m pytest tests/unit tests/golden tests/operations tests/lab
+	$(PYTHON) -m pytest tests/unit tests/golden # a process of their own: pyinfra makes threads and sockets gevent's
+	$(PYTHON) -m pytest tests/operations tests/lab
 
 unit: .venv/ready
-	$(PYTHON) -m pytest tests/unit tests/golden tests/operations
+	$(PYTHON) -m pytest tests/unit tests/golden
+	$(PYTHON) -m pytest tests/operations
 
 large: .venv/ready # environments of several GB, made once
 	$(PYTHON) -m pytest -m large tests

@@ -155,7 +155,8 @@ def sized(items: list[Item]) -> int:
 
 def test_the_box_has_no_route_outside(made: Made) -> None:
     assert "default" not in made.lab.sh(BOX, "cat /proc/net/route; ip route 2>/dev/null || true")
-    assert made.figures["MiB over SSH"] == sized(made.items) >> 20
+    # all but what the workshop has put there: uv, and numpy among others
+    assert 0.95 < made.figures["MiB over SSH"] / (sized(made.items) >> 20) <= 1
 
 
 def test_every_package_is_what_is_locked_and_torch_is_for_cuda_13(made: Made) -> None:
