@@ -7,8 +7,9 @@ demo: .venv/ready
 	@tools/demo
 
 test: .venv/ready lint
-	$(PYTHON) -m pytest tests/unit tests/golden # a process of their own: pyinfra makes threads and sockets gevent's
-	$(PYTHON) -m pytest tests/operations tests/lab
+	$(PYTHON) -m pytest tests/unit tests/golden
+	$(PYTHON) -m pytest tests/operations # by themselves: pyinfra makes the threads and sockets of a process gevent's
+	$(PYTHON) -m pytest tests/lab
 
 unit: .venv/ready
 	$(PYTHON) -m pytest tests/unit tests/golden
