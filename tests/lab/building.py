@@ -41,7 +41,7 @@ def main() -> None:
 
     def one(host: Any) -> None:
         box: Any = Box(host)
-        box.plan = SimpleNamespace(settings=Settings())
+        box.plan = SimpleNamespace(settings=Settings(), facts={})
         try:
             (item,) = building.built(box, runtime, store, bring)
             bring(box, [item])
