@@ -26,7 +26,7 @@ def same(one: str, other: str) -> bool:
 
 
 def host(url: str) -> str:
-    """`deb.debian.org`, without a port; empty for a file."""
+    """`apt.example.org`, without a port; empty for a file."""
     found = re.match(r"[a-z][a-z0-9+]*://([^/:]+)", url)
     return found.group(1) if found else ""
 

@@ -34,7 +34,7 @@ libc6:i386:
   Candidate: 2.36-10
   Version table:
      2.36-10 500
-        500 http://deb.debian.org/debian bookworm/main i386 Packages
+        500 http://192.0.2.7/debian bookworm/main i386 Packages
  *** 2.36-9 100
         100 /var/lib/dpkg/status
 """
@@ -122,7 +122,7 @@ def test_sources_by_version_two_packages_of_one_number_included() -> None:
     assert apt_simulation.sources(POLICY) == {
         "cuda-toolkit-13-0": {"13.0.2-1": ["http://192.0.2.1/cuda/debian12/x86_64"]},
         "cuda-common": {"13.0": ["http://192.0.2.1/cuda/debian12/x86_64", "file:/var/cuda-repo"], "12.9-1": []},
-        "libc6:i386": {"2.36-10": ["http://deb.debian.org/debian"], "2.36-9": []},
+        "libc6:i386": {"2.36-10": ["http://192.0.2.7/debian"], "2.36-9": []},
     }
 
 
