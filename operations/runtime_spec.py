@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gpufleet.distributions import versions
 from gpufleet.environment import CACHES, always
@@ -12,23 +12,13 @@ from gpufleet.instance import Instance
 from gpufleet.plan import BoxPlan
 from gpufleet.runtime import Runtime, archs_of, script_path
 from gpufleet.stacks import Stack
+from gpufleet.wheelhouse.items import Item
 
 SCRATCH = "/tmp/gpufleet-verify"  # noqa: S108 - PrivateTmp: the verification has a /tmp of its own
 
 
-class File(Protocol):
-    """A file of the wheelhouse."""
-
-    @property
-    def filename(self) -> str: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def size(self) -> int | None: ...
-
-
 def spec(
-    plan: BoxPlan, runtime: Runtime, items: Iterable[File], compiled: Mapping[str, Any] | None = None
+    plan: BoxPlan, runtime: Runtime, items: Iterable[Item], compiled: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """The spec of `runtime` on this box.
 
