@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 from gevent.event import Event
@@ -19,6 +19,8 @@ from gevent.event import Event
 from gpufleet.errors import BoxError
 from gpufleet.pace import Pace
 from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
+from gpufleet.wheelhouse.items import Item
+from gpufleet.wheelhouse.store import Store
 from operations.member import AGAIN, Member
 from operations.shares import Box, Shares
 
@@ -29,24 +31,6 @@ CROWDED = 30  # and one that gives so many times less than this box has had; a b
 LOOK_SECONDS = 10.0  # a box that has to read much of its store first holds up nobody for longer
 BUSY_SECONDS = 2.0
 BUSY_TIMES = 450  # a quarter of an hour
-
-
-class Item(Protocol):
-    """A file that boxes need."""
-
-    @property
-    def filename(self) -> str: ...
-    @property
-    def sha256(self) -> str: ...
-    @property
-    def size(self) -> int | None: ...
-
-
-class Store(Protocol):
-    """The controller's store."""
-
-    def has(self, item: Any) -> bool: ...
-    def path(self, item: Any) -> Path: ...
 
 
 def bring(
