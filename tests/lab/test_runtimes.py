@@ -57,9 +57,9 @@ WAIT = (
 class Workshop:
     """The box, its store, and the kit on it as a controller calls it: over SSH, as root."""
 
-    def __init__(self, lab: SmallLab) -> None:
-        self.lab = lab
-        self.root = lab.where.boxes / BOX / "root"
+    def __init__(self, lab: SmallLab, name: str = BOX) -> None:
+        self.lab, self.name = lab, name
+        self.root = lab.where.boxes / name / "root"
         built = kit.build()
         self.kit = f"/opt/gpufleet/kit/{built.name}"
         self.put(self.kit, built.data)
@@ -108,7 +108,7 @@ class Workshop:
         lab = state.load(self.lab.where)
         options = ["-i", lab.ssh_key, "-o", f"UserKnownHostsFile={lab.known_hosts}", "-o", "BatchMode=yes"]
         process = subprocess.Popen(
-            ["ssh", *options, f"root@{lab.box(BOX).address}", f"python3 {self.kit} {verb}"],
+            ["ssh", *options, f"root@{lab.box(self.name).address}", f"python3 {self.kit} {verb}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -137,7 +137,7 @@ class Workshop:
     def jobs(self) -> str:
         """What jobs have left: files, and units that systemd remembers."""
         units = "systemctl list-units --all --plain --no-legend 'gpufleet-job-*'"
-        return self.lab.sh(BOX, f"ls /run/gpufleet/jobs; {units}")
+        return self.lab.sh(self.name, f"ls /run/gpufleet/jobs; {units}")
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[dict[str, Any], list[str]]:
