@@ -166,12 +166,18 @@ def png(size: int, colour: tuple[int, int, int]) -> bytes:
 
 
 def _refuse_noise(reply: Reply, what: str) -> None:
-    """One character over and over is what comes out when numbers overflow: `!!!!!!!!` is token 0 of many models."""
+    """One character over and over is what comes out when numbers overflow: `!!!!!!!!` is token 0 of many models. And
+    `Ġ` is how byte-level tokenizers write a space: a checkpoint that names another class of tokenizer leaves it."""
     text = reply.spoken.strip()
     if len(text) >= 8 and len(set(text)) == 1:
         raise Failure(
             "{} is {!r}: its numbers overflow".format(what, quoted(text)),
             "check dtype (half on SM70 and SM75), the KV cache's type, and the kernels that the log names",
+        )
+    if "\u0120" in text or "\u010a" in text:
+        raise Failure(
+            "{} is {!r}: it is not put back into text".format(what, quoted(text)),
+            "check tokenizer_class in the checkpoint's tokenizer_config.json against the one it was made from",
         )
 
 

@@ -71,6 +71,11 @@ def test_an_answer_of_one_character(engine: Engine, service: Service) -> None:
     refused(engine, "its numbers overflow", "dtype")
 
 
+def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service) -> None:
+    engine.answers = ["the\u0120answer\u0120is\u012042"]
+    refused(engine, "not put back into text", "tokenizer_class", expect={"contains": "42"})
+
+
 def test_health_alone_proves_nothing(engine: Engine, service: Service) -> None:
     engine.status, engine.refusal = 500, "Internal\nServer Error"
     service["log"] = ["InvalidCxxCompiler: No working C++ compiler found"]

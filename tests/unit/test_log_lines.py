@@ -19,13 +19,13 @@ VLLM = [
     "INFO 11-30 02:00:00 [kv_cache_utils.py:2235] GPU KV cache size: 207,692 tokens",
     "WARNING 11-30 02:00:00 [envs.py:2128] Unknown vLLM environment variable detected: VLLM_NO_SUCH",
     "WARNING 11-30 02:00:00 [vllm.py:1914] Truncating max_cudagraph_capture_size to 8",
-    "WARNING 11-30 02:00:00 [vllm.py:1929] cudagraph_capture_sizes specified in compilation_config [4, 8, 9000] is overridden "
-    "by config [4, 8]",
+    "WARNING 11-30 02:00:00 [vllm.py:1929] cudagraph_capture_sizes specified in compilation_config [4, 8, 9000] is "
+    "overridden by config [4, 8]",
 ]
 TRITON = [
     "GDN prefill backend 'flashinfer' is selected but cannot use this kernel on the current platform. Falling back to "
     "Triton/FLA.",
-    "INFO [qwen_gdn_linear_attn.py:151] Using Triton/FLA GDN prefill kernel (requested=flashqla_legacy, head_k_dim=128).",
+    "INFO 11-30 02:00:00 Using Triton/FLA GDN prefill kernel (requested=flashqla_legacy, head_k_dim=128).",
 ]
 FLASHINFER = [
     "Using FLASHINFER attention backend out of potential backends: ['FLASHINFER', 'TRITON_ATTN', 'FLEX_ATTENTION'].",
@@ -52,8 +52,8 @@ WRITTEN = {
         *TRITON,
         *ATTENTION,
         "Using FlashQLA legacy (SM70/SM75) GDN prefill kernel (requested=flashqla_legacy, head_k_dim=128).",
-        "VLLM_QWOPUS_MTP_BF16_DRAFT=1: loading Qwen3.5 MTP draft fc without the target quantization config when needed; draft "
-        "layer quantization=awq",
+        "VLLM_QWOPUS_MTP_BF16_DRAFT=1: loading Qwen3.5 MTP draft fc without the target quantization config when "
+        "needed; draft layer quantization=awq",
     ],
     "vllm-0.27.1-cpu": [*VLLM, *DRAFT],
     "vllm-0.27.1": [*VLLM, *FLASHINFER, *TRITON],
@@ -65,8 +65,8 @@ WRITTEN = {
     "1cat-vllm-1.3.0-sm70": [
         *VLLM,
         "Using AttentionBackendEnum.FLASH_ATTN_V100 backend.",
-        "FLASH_ATTN_V100 backend selected, but optional module 'flash_attn_v100' is unavailable. Falling back to Triton "
-        "attention paths.",
+        "FLASH_ATTN_V100 backend selected, but optional module 'flash_attn_v100' is unavailable. Falling back to "
+        "Triton attention paths.",
     ],
     "lmdeploy-0.18.0": ["Fallback to pytorch engine because turbomind is not built."],
 }
