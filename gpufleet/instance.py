@@ -18,7 +18,7 @@ from gpufleet.models import Model
 from gpufleet.placement import Place
 from gpufleet.provenance import Given, Values
 from gpufleet.runtime import Runtime, runtime_of
-from gpufleet.settings import Settings
+from gpufleet.settings import Rollout, Settings
 from gpufleet.stacks import Stack
 from gpufleet.toolkit import toolkit_for
 from gpufleet.topology import weakest
@@ -32,10 +32,11 @@ FIRST_PORT, LAST_PORT = 8000, 65535
 class Instance:
     """`args` and `env` are the engine's own names; `flags`, `variables` and `choices` have the history of each value.
 
-    + gpus: indexes of NVML, in PCI order; `uuids` are theirs
+    + gpus: indexes of NVML, in PCI order; `uuids` and `bus_ids` are theirs
     + size: GPUs it is to have; more than `gpus` when the box has not enough
     + link: the weakest between two of its GPUs, None for fewer than two
     + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
+    + rollout: how it is brought to serve, by the settings of its traits
     + memory: of the GPU with the least; None when the model's page gives no sizes, and on CPUs
     """
 
@@ -46,6 +47,7 @@ class Instance:
     traits: tuple[str, ...]
     gpus: tuple[int, ...]
     uuids: tuple[str, ...]
+    bus_ids: tuple[str, ...]
     size: int
     link: str | None
     port: int
@@ -56,6 +58,7 @@ class Instance:
     variables: Values
     choices: Values
     foreign: Mapping[str, str]
+    rollout: Rollout
 
     @property
     def args(self) -> dict[str, Any]:
@@ -119,6 +122,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         traits=tuple(traits),
         gpus=place.gpus,
         uuids=tuple(str(gpu["uuid"]) for gpu in cards),
+        bus_ids=tuple(str(gpu["bus_id"]) for gpu in cards),
         size=place.size,
         link=link,
         port=port,
@@ -129,6 +133,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         variables=variables,
         choices=_choices(place, link, streams, said, toolkit, settings),
         foreign=given.foreign,
+        rollout=settings.rollout,
     )
 
 

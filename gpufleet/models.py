@@ -43,12 +43,23 @@ class Expectation(Data):
 
 
 class Gate(Data):
-    """The question an instance must answer before it counts as serving."""
+    """What an instance must show before it counts as serving.
+
+    + accepted: with speculation, some drafted token must be accepted
+    + context_tokens: of a long prompt, less than the setting `rollout.gate_context`; 0: none is asked
+    + tools, images: whether a tool call and an image are asked; default: where the flags say that they are served
+    + tokens_per_second: published for one stream, by trait; less is a warning while the box has no history
+    """
 
     prompt: OneLine = "What is 17 + 25? Answer with the number only."
     max_tokens: Annotated[int, Field(ge=1)] = 16
     expect: Expectation = Expectation()
     timeout: Annotated[int, Field(ge=1)] = 1800  # seconds from the start to the first completion
+    accepted: bool = False
+    context_tokens: Annotated[int, Field(ge=0)] | None = None
+    tools: bool | None = None
+    images: bool | None = None
+    tokens_per_second: dict[Trait, Annotated[float, Field(gt=0)]] = {}
 
 
 class Model(Entry):

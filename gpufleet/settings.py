@@ -80,9 +80,15 @@ class Expect(Data):
 
 
 class Rollout(Data):
-    """How a run over several boxes goes."""
+    """How a run over several boxes goes.
+
+    + speed_floor: of the median of a box's own history; 0: none; default: 0.5 on GPUs, 0 on CPUs
+    + gate_context: tokens at most of the prompt near the context limit; 0: none is asked
+    """
 
     on_refusal: Literal["stop", "leave out"] = "stop"  # what an error of this box's plan costs: the run, or the box
+    speed_floor: Annotated[float, Field(ge=0, le=1)] | None = None
+    gate_context: Annotated[int, Field(ge=0, le=1 << 20)] = 16384
 
 
 class Settings(Data):

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints, model_validator
 from gpufleet import engines
 from gpufleet.catalogue import Entry
 from gpufleet.errors import ConfigError, nearest
+from gpufleet.log_lines import Log
 from gpufleet.parts import Build, Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
@@ -91,6 +92,7 @@ class Stack(Entry):
     args: Args = {}
     by_trait: dict[Trait, ByTrait] = {}
     options: dict[Name, Option] = {}
+    log: Log = Log()  # what the engine's log must say; no part of a runtime or a release
     chosen: tuple[Name, ...] = Field(default=(), exclude=True)  # of `options`, see `with_options`
     disk_mib: Annotated[int, Field(ge=0)] = 0  # what installing it takes at most, measured
 

@@ -1,172 +1,146 @@
-"""The proof that an instance serves: its service stays up, a real chat completion answers, speculation moves.
+"""The proof that an instance serves: its service stays up, real questions are answered, the log says what it owes.
 
 /health alone proves nothing: vLLM says 200 while completions fail with 500.
 """
 
 from __future__ import annotations
 
-import http.client
-import json
-import re
 import time
-import urllib.error
-import urllib.request
-from typing import Optional
+from typing import Any, Optional, Sequence
 
-from hostkit import events, systemd
+from hostkit import events, gate_checks, gate_log, gate_speed, gate_xid
 from hostkit.errors import Failure
+from hostkit.gate_http import Client, Refused, Reply, Unanswered
+from hostkit.gate_start import Start
 
-SETTLED_SECONDS = 2  # a new start shows by then; a failed one waits RestartSec=10 before the next
 DRAFTS = "vllm:spec_decode_num_drafts_total"
-# What an engine says in its log, and what that means for the owner.
-HINTS = [
-    (r"InvalidCxxCompiler|No working C\+\+ compiler|g\+\+.*(not found|No such file)",
-     "install g++ on the box (the stack's apt list names it)"),
-    (r"libnuma\.so\.1", "install libnuma1 on the box (the stack's apt list names it)"),
-    (r"Address already in use", "stop what listens on that port, or give the instance another port"),
-    (r"out of memory|OutOfMemoryError|No available memory for the cache blocks",
-     "lower gpu-memory-utilization, max-model-len or max-num-seqs"),
-    (r"unrecognized arguments: (.*)", "take that flag out of serve_args: this engine does not know it"),
-]  # fmt: skip
-# What a process says of another one's failure, which has its own line before it.
-EMPTY_WORDS = r"See root cause above|Failed core proc|Engine core initialization failed"
-UNANSWERED = (OSError, http.client.HTTPException, ValueError)  # no answer, no HTTP, no JSON
-# No proxy: the instance is on this very box.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
+LONG = 64  # tokens of an answer in which something must be accepted
+LEAST_SECONDS = 60  # for an answer, however long the start took
+REFUSALS = {
+    401: "the instance wants an API key, which the gate has not: take VLLM_API_KEY and api-key away, and let a proxy "
+    "in front of it ask for keys",
+    404: "see that served-model-name is what the model's page says",
+}
 
 
-def run(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> dict:
+def run(
+    unit: str, port: int, wanted: dict, began: float, old: Optional[int], history: Sequence[dict] = ()
+) -> dict[str, Any]:
     """Wait until the instance answers, then prove it.
 
     + wanted: {"host": where it listens, "model": served name, "prompt", "max_tokens",
-      "expect": {"deterministic": true} | {"contains": text},
-      "speculative": bool, "timeout": seconds to the first completion}
-    + began: when it was started, in seconds since the epoch; what the log says before is not of this start
+      "expect": {"deterministic": true} and/or {"contains": text},
+      "speculative": null | {"accepted": whether drafted tokens must be accepted},
+      "timeout": seconds to the first completion, and of each later question,
+      "context": null | {"tokens"}, "tools": bool, "images": bool, "bus_ids": of its cards,
+      "log": {"promised": [{"line": regex, "means"}], "forbidden": [...]},
+      "speed": null | {"floor", "published", "tokens"}}; what is not in it is not asked
+    + began: when it was started, in seconds since the epoch
     + old: the process that is being replaced; while it lives, nothing that answers is the new one
-    Returns {"completion", "drafts"}. Raises Failure naming what the log gives as the reason.
+    + history: the instance's last activations, for the floor of its speed
+    Returns {"completion", "drafts", "accepted", "context_tokens", "tokens_per_second", "ready_seconds",
+    "first_completion_at": by time.monotonic(), "warnings"}. Raises Failure naming what the log gives as the reason.
     """
-    return Gate(unit, port, wanted, began, old).run()
+    return Gate(unit, port, wanted, began, old).run(history)
 
 
 def wait(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> None:
     """Wait until the instance answers, and prove nothing more: of a release whose own question is not known here."""
-    Gate(unit, port, wanted, began, old).wait_healthy()
+    Gate(unit, port, wanted, began, old).start.wait()
 
 
 class Gate:
     """One look at one instance, from its start on."""
 
     def __init__(self, unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> None:
-        self.unit, self.port, self.wanted, self.began, self.old = unit, port, wanted, began, old
-        self.url = "http://{}:{}".format(wanted["host"], port)
+        self.unit, self.wanted = unit, wanted
+        self.client = Client(wanted["host"], port)
+        self.start = Start(unit, self.client, wanted["timeout"], began, old)
+        self.first_until = time.monotonic() + wanted["timeout"]
+        self.answered: Optional[float] = None
 
-    def run(self) -> dict:
-        self.wait_healthy()
-        speculative = self.wanted["speculative"]
-        drafts = self.drafts() if speculative else 0.0
-        text = self.completion()
-        expect = self.wanted["expect"]
-        if expect.get("deterministic") and self.completion() != text:
-            raise Failure(
-                "two completions at temperature 0 differ", "look for a broken kernel or P2P in the unit's journal"
-            )
-        if "contains" in expect and str(expect["contains"]) not in text:
-            raise Failure(
-                "the answer to {!r} is {!r} and lacks {!r}".format(
-                    self.wanted["prompt"], text[:200], expect["contains"]
-                ),
-                "check the checkpoint, its quantisation flag and the chat template",
-            )
-        grown = self.drafts() - drafts if speculative else 0.0
-        if speculative and grown <= 0:
+    def run(self, history: Sequence[dict]) -> dict[str, Any]:
+        wanted, start, cards = self.wanted, self.start, self.wanted.get("bus_ids") or []
+        xids = gate_xid.read(cards)
+        start.wait()
+        counted = self.client.counters()
+        text, check = gate_checks.right(self.ask, wanted)
+        self.answered = time.monotonic()
+        check()
+        warnings = gate_log.check(self.unit, start.invocations, start.began, wanted.get("log") or {}, start.whole)
+        if start.crashes:
+            warnings.append("it crashed {} times before it served: {}".format(start.crashes, self._first_error()))
+        if wanted.get("tools"):
+            warnings += gate_checks.tool_call(self.ask, wanted["max_tokens"])
+        if wanted.get("images"):
+            gate_checks.image(self.ask, wanted["max_tokens"])
+        tokens, said = self._context()
+        speed, slow = self._speed(history)
+        drafts, accepted = self._speculation(counted)
+        gate_xid.check(xids, cards)
+        start.check_up()
+        return {
+            "completion": text[:200],
+            "drafts": drafts,
+            "accepted": accepted,
+            "context_tokens": tokens,
+            "tokens_per_second": speed,
+            "ready_seconds": start.ready,
+            "first_completion_at": self.answered,
+            "warnings": warnings + said + slow,
+        }
+
+    def ask(self, what: str, content: Any, most: int, **more: Any) -> Reply:
+        """One chat completion. Raises Failure for all that is none, with what the log has to say."""
+        left = self.wanted["timeout"] if self.answered else self.first_until - time.monotonic()
+        try:
+            return self.client.chat(gate_checks.body(self.wanted, content, most, more), max(left, LEAST_SECONDS))
+        except Refused as error:
+            self.start.check_up()
+            known = REFUSALS.get(error.status)
+            raise Failure(gate_checks.refused(what, error), known or gate_log.remedy(self.unit, self.start.lines()))
+        except Unanswered as error:
+            self.start.check_up()
+            raise Failure("{} does not answer: {}".format(what, error), gate_log.remedy(self.unit, self.start.lines()))
+
+    def _context(self) -> tuple[Optional[int], list[str]]:
+        wanted = self.wanted.get("context")
+        if not wanted:
+            return None, []
+        events.log("{} answers; it is asked a prompt of up to {} tokens".format(self.unit, wanted["tokens"]))
+        return gate_checks.long_prompt(self.client, self.ask, wanted, self.wanted["model"])
+
+    def _speed(self, history: Sequence[dict]) -> tuple[Optional[float], list[str]]:
+        wanted = self.wanted.get("speed")
+        return gate_speed.measure(self.client, self.ask, wanted, history) if wanted else (None, [])
+
+    def _speculation(self, before: dict[str, float]) -> tuple[int, int]:
+        """(drafts, accepted tokens) since the first question. Raises Failure where there must be some and are none."""
+        wanted = self.wanted.get("speculative")
+        if not wanted:
+            return 0, 0
+        drafts, accepted = self._grown(before)
+        if wanted.get("accepted") and drafts and not accepted:
+            self.ask("a longer chat completion", gate_speed.PROMPT, LONG, ignore_eos=True)
+            drafts, accepted = self._grown(before)
+        if drafts <= 0:
             raise Failure(
                 "speculative decoding is on but no draft was made ({} did not move)".format(DRAFTS),
                 "check that the model has mtp.* tensors and that the speculative method is the family's",
             )
-        return {"completion": text[:200], "drafts": int(grown)}
-
-    def wait_healthy(self) -> None:
-        told = started = time.monotonic()
-        while True:
-            service = systemd.show(self.unit)
-            now = time.monotonic()
-            # At first the state may still be that of the process before; and while a restart is still to be done, a
-            # unit is "inactive" or "failed" between the stop and the start, for longer on a busy machine.
-            down = service["active"] in ("failed", "inactive") and not service["job"]
-            if now - started > SETTLED_SECONDS and (down or service["sub"] == "auto-restart"):
-                raise self.died()
-            if service["active"] == "active" and service["pid"] not in (None, self.old) and self.healthy():
-                return
-            if now - started > self.wanted["timeout"]:
-                raise Failure(
-                    "{} did not answer on port {} within {} s".format(self.unit, self.port, self.wanted["timeout"]),
-                    "follow `journalctl -u {}` on the box".format(self.unit),
-                )
-            if now - told > 15:
-                events.log("{} is starting ({:.0f} s)".format(self.unit, now - started))
-                told = now
-            time.sleep(0.5)
-
-    def healthy(self) -> bool:
-        try:
-            with OPENER.open(self.url + "/health", timeout=5):
-                return True
-        except UNANSWERED:
-            return False
-
-    def died(self) -> Failure:
-        lines = systemd.log_since(self.unit, self.began)
-        telling = [line for line in lines if not re.search(EMPTY_WORDS, line)]
-        said = [line for line in telling if re.search(r"\w*(Error|error|Exception)\b.*:|\berror:", line)] or lines[-1:]
-        reason = said[-1].strip()[-300:] if said else "it wrote nothing to the journal"
-        return Failure("{} did not stay up: {}".format(self.unit, reason), self.remedy(lines))
-
-    def remedy(self, lines: list) -> str:
-        """What the log of a failing engine is known to mean, else where to read it."""
-        text = "\n".join(lines)
-        hints = (hint for pattern, hint in HINTS if re.search(pattern, text))
-        return next(hints, "read `journalctl -u {}` on the box".format(self.unit))
-
-    def completion(self) -> str:
-        """The text of one chat completion at temperature 0."""
-        body = {
-            "model": self.wanted["model"],
-            "messages": [{"role": "user", "content": self.wanted["prompt"]}],
-            "max_tokens": self.wanted["max_tokens"],
-            "temperature": 0,
-            "seed": 0,
-        }
-        request = urllib.request.Request(
-            self.url + "/v1/chat/completions",
-            data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        try:
-            with OPENER.open(request, timeout=self.wanted["timeout"]) as answer:
-                message = json.load(answer)["choices"][0]["message"]
-        except urllib.error.HTTPError as error:
-            detail = error.read(300).decode("utf-8", "replace")
+        if wanted.get("accepted") and accepted <= 0:
             raise Failure(
-                "a chat completion fails with {}: {}".format(error.code, detail),
-                self.remedy(systemd.log_since(self.unit, self.began)),
+                "of {} drafts not one token was accepted ({} did not move)".format(drafts, ACCEPTED),
+                "the draft is not the model's: check its mtp.* tensors, and that they are loaded as they are quantised "
+                "(VLLM_QWOPUS_MTP_BF16_DRAFT for BF16 beside 4 bits); or serve without speculative-config",
             )
-        except (*UNANSWERED, KeyError, IndexError, TypeError) as error:
-            if systemd.show(self.unit)["active"] != "active":
-                raise self.died()
-            raise Failure(
-                "a chat completion does not answer: {!r}".format(error),
-                self.remedy(systemd.log_since(self.unit, self.began)),
-            )
-        text = message.get("content") or message.get("reasoning_content") or message.get("reasoning") or ""
-        if not text.strip():
-            raise Failure("a chat completion comes back empty", "check the checkpoint and its chat template")
-        return str(text)
+        return drafts, accepted
 
-    def drafts(self) -> float:
-        """The drafts made so far, summed over engines; 0 when the counter is not there yet."""
-        try:
-            with OPENER.open(self.url + "/metrics", timeout=10) as answer:
-                lines = answer.read().decode("utf-8", "replace").splitlines()
-        except UNANSWERED:
-            return 0.0
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((DRAFTS + "{", DRAFTS + " ")))
+    def _grown(self, before: dict[str, float]) -> tuple[int, int]:
+        after = self.client.counters()
+        drafts, accepted = (int(after.get(name, 0.0) - before.get(name, 0.0)) for name in (DRAFTS, ACCEPTED))
+        return drafts, accepted
+
+    def _first_error(self) -> str:
+        return gate_log.first_error(self.start.lines())

@@ -8,13 +8,26 @@ from hostkit import shell
 from hostkit.errors import Failure
 
 TRIES, TRY_SECONDS = 4, 3
-PROPERTIES = ("ActiveState", "SubState", "MainPID", "Job")
+PROPERTIES = (
+    "ActiveState",
+    "SubState",
+    "MainPID",
+    "Job",
+    "NRestarts",
+    "InvocationID",
+    "ControlGroup",
+    "ExecMainStartTimestampMonotonic",
+)
 
 
 def show(unit: str) -> dict:
-    """{"active", "sub", "pid", "job"} of a unit; inactive when systemd knows none.
+    """{"active", "sub", "pid", "job", "restarts", "invocation", "group", "since"} of a unit; inactive when unknown.
 
-    `job`: systemd has something of the unit still to do, such as the start after the stop of a restart.
+    + job: systemd has something of the unit still to do, such as the start after the stop of a restart
+    + restarts: starts that systemd made by itself, after a crash, since somebody asked for the last one
+    + invocation: which start it is, as the journal's lines of it have it; empty before the first
+    + since: when its process was started, by the monotonic clock; 0 before the first
+    + group: its control group below /sys/fs/cgroup; empty while nothing of it runs
     """
     output = asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
@@ -23,6 +36,10 @@ def show(unit: str) -> dict:
         "sub": found.get("SubState", ""),
         "pid": int(found.get("MainPID") or 0) or None,
         "job": found.get("Job", "0") not in ("", "0"),
+        "restarts": int(found.get("NRestarts") or 0),
+        "invocation": found.get("InvocationID", ""),
+        "group": found.get("ControlGroup", ""),
+        "since": int(found.get("ExecMainStartTimestampMonotonic") or 0) / 1e6,
     }
 
 

@@ -8,11 +8,10 @@ from typing import Any
 from pyinfra.api.operation import operation
 
 from gpufleet.changes import InstanceChange
+from gpufleet.gate_spec import gate_spec
 from gpufleet.render import model_path
 from operations.deployment import Commands, Deployment, for_each
 from operations.session import session
-
-EVERYWHERE = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses at which the box itself answers too
 
 
 @operation()
@@ -49,20 +48,11 @@ def _activate(box: Deployment, change: InstanceChange) -> None:
 def spec(change: InstanceChange) -> dict[str, Any]:
     """What the kit's verb `activate` needs."""
     instance = change.instance
-    gate, served, host = instance.model.gate, instance.args["served-model-name"], instance.args["host"]
     return {
         "instance": instance.name,
         "digest": change.release.digest,
         "runtime": instance.runtime.path,
         "model": model_path(instance),
         "port": instance.port,
-        "gate": {
-            "host": "127.0.0.1" if host in EVERYWHERE else host,
-            "model": served[0] if isinstance(served, list) else served,
-            "prompt": gate.prompt,
-            "max_tokens": gate.max_tokens,
-            "expect": gate.expect.model_dump(exclude_none=True),
-            "speculative": bool(instance.args.get("speculative-config")),
-            "timeout": gate.timeout,
-        },
+        "gate": gate_spec(instance),
     }

@@ -8,7 +8,7 @@ from typing import get_args
 
 import pytest
 
-from gpufleet import architecture, catalogue, models, parts, paths, planning, scenario, stacks
+from gpufleet import architecture, catalogue, log_lines, models, parts, paths, planning, scenario, stacks
 from gpufleet.document import document
 from gpufleet.models import Model
 from gpufleet.recipe import ByTrait, Recipe
@@ -29,6 +29,9 @@ KEYS = [  # the page, its heading, what is described there, what its keys begin 
     ("stacks", "versions", stacks.Versions, "versions."),
     ("stacks", "by_trait", ByTrait, "by_trait."),
     ("stacks", "options", stacks.Option, "options."),
+    ("stacks", "log", log_lines.Log, "log."),
+    ("stacks", "A line of the log", log_lines.LogLine, ""),
+    ("stacks", "when", log_lines.When, "when."),
     ("models", "A page", Model, ""),
     ("models", "source", models.Source, "source."),
     ("models", "Recipes", Recipe, "engines.lmdeploy."),

@@ -1,146 +1,252 @@
-"""The gate against a small server: what it proves, and that it never questions the process that is being replaced."""
+"""The gate against a small engine: one test for each way in which an instance that answers does not serve."""
 
 from __future__ import annotations
 
-import json
-import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
 
-from hostkit import gate, systemd
+from hostkit import gate, gate_checks, gate_log, gate_xid
 from hostkit.errors import Failure
+from tests.unit.engine import KV, Engine, engine, service, wanted
 
-
-class Engine:
-    """Answers as vLLM does; `answers` are given in turn, the last one again and again."""
-
-    def __init__(self) -> None:
-        self.answers: list[str] = ["the answer is 42"]
-        self.status = 200
-        self.drafts = 0
-        self.speculates = True
-        owner = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.reply(200, f'# HELP x\n{gate.DRAFTS}{{engine="0"}} {owner.drafts}.0\n')
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["Content-Length"]))
-                owner.drafts += owner.speculates
-                text = owner.answers.pop(0) if len(owner.answers) > 1 else owner.answers[0]
-                self.reply(owner.status, json.dumps({"choices": [{"message": {"content": text}}]}))
-
-            def reply(self, status: int, text: str) -> None:
-                self.send_response(status)
-                self.end_headers()
-                self.wfile.write(text.encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-
-
-@pytest.fixture
-def engine() -> Iterator[Engine]:
-    found = Engine()
-    yield found
-    found.http.shutdown()
-    found.http.server_close()
-
-
-@pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What systemd says of the unit, to be changed by the test; and its log."""
-    said: dict[str, Any] = {"active": "active", "sub": "running", "pid": 7, "job": False, "log": []}
-    monkeypatch.setattr(systemd, "show", lambda unit: said)
-    monkeypatch.setattr(systemd, "log_since", lambda unit, began: said["log"])
-    monkeypatch.setattr(gate, "SETTLED_SECONDS", 0.1)
-    return said
+__all__ = ["engine", "service"]  # fixtures
+Service = dict[str, Any]
 
 
 def run(engine: Engine, old: int | None = None, **more: Any) -> dict[str, Any]:
-    wanted = {"host": "127.0.0.1", "model": "m", "prompt": "?", "max_tokens": 4, "expect": {}, "speculative": True}
-    return gate.run("x.service", engine.http.server_port, {**wanted, "timeout": 3, **more}, time.time(), old)
+    history = more.pop("history", [])
+    return gate.run("x.service", engine.port, wanted(**more), time.time(), old, history=history)
 
 
-def test_an_instance_that_answers_and_speculates_passes(engine: Engine, service: dict[str, Any]) -> None:
-    assert run(engine, expect={"contains": "42"}) == {"completion": "the answer is 42", "drafts": 1}
-    assert run(engine, expect={"deterministic": True})["drafts"] == 2
+def refused(engine: Engine, match: str, remedy: str, **more: Any) -> Failure:
+    with pytest.raises(Failure, match=match) as caught:
+        run(engine, **more)
+    assert remedy in caught.value.remedy
+    return caught.value
 
 
-def test_each_thing_that_is_wrong_is_said(engine: Engine, service: dict[str, Any]) -> None:
-    with pytest.raises(Failure, match="lacks '43'"):
-        run(engine, expect={"contains": "43"})
-    engine.answers = ["one", "two"]
-    with pytest.raises(Failure, match="differ"):
-        run(engine, expect={"deterministic": True})
-    engine.answers = [" "]
-    with pytest.raises(Failure, match="empty"):
-        run(engine)
-    engine.answers, engine.speculates = ["one"], False
-    with pytest.raises(Failure, match="no draft was made"):
-        run(engine)
-    assert run(engine, speculative=False)["drafts"] == 0
-
-
-def test_health_alone_proves_nothing(engine: Engine, service: dict[str, Any]) -> None:
-    engine.status = 500
-    service["log"] = ["InvalidCxxCompiler: No working C++ compiler found"]
-    with pytest.raises(Failure, match="fails with 500") as caught:
-        run(engine)
-    assert "g++" in caught.value.remedy
-
-
-def test_the_process_that_is_being_replaced_is_never_asked(engine: Engine, service: dict[str, Any]) -> None:
-    """It answers and would pass; but nothing it says is of the new release."""
-    with pytest.raises(Failure, match="did not answer"):
-        run(engine, old=7, timeout=0.7)
-    assert engine.drafts == 0
-    assert run(engine, old=6)
-
-
-@pytest.mark.parametrize(
-    "state",
-    [{"active": "failed"}, {"active": "inactive"}, {"active": "activating", "sub": "auto-restart", "pid": None}],
-)
-def test_a_service_that_dies_is_told_with_its_own_words(
-    engine: Engine, service: dict[str, Any], state: dict[str, Any]
-) -> None:
-    words = ["usage: vllm", "vllm serve: error: unrecognized arguments: --no-such"]
-    service.update(
-        state, log=[*words, "RuntimeError: Engine core initialization failed. See root cause above.", "stopped"]
+def test_what_is_asked_for_is_shown(engine: Engine, service: Service) -> None:
+    before = time.monotonic()
+    answer = run(
+        engine,
+        expect={"contains": "42", "deterministic": True},
+        speculative={"accepted": True},
+        context={"tokens": 16384},
+        tools=True,
+        images=True,
+        log={"promised": [{"line": r"KV cache size: [\d,]+ tokens", "means": "?"}], "forbidden": []},
+        speed={"floor": 0.5, "published": None, "tokens": 8},
     )
-    with pytest.raises(Failure, match="unrecognized arguments: --no-such") as caught:
-        run(engine)
-    assert "take that flag out" in caught.value.remedy
+    assert answer["completion"] == "the answer is 42" and answer["warnings"] == []
+    assert answer["drafts"] == answer["accepted"] == len(engine.asked)
+    assert 0.9 * (4096 - gate_checks.ROOM) <= answer["context_tokens"] <= 4096
+    assert answer["tokens_per_second"] > 0 and answer["ready_seconds"] >= 0
+    assert before <= answer["first_completion_at"] <= time.monotonic()
 
 
-def test_a_service_between_its_stop_and_its_start_is_not_dead(engine: Engine, service: dict[str, Any]) -> None:
-    """A restart that is still to be done: the old process took its time, the new one is not there yet."""
-    service.update(active="failed", pid=None, job=True)
-    threading.Timer(0.5, lambda: service.update(active="active", pid=8, job=False)).start()
-    assert run(engine, old=7)
+def test_what_is_not_asked_for_is_not_asked(engine: Engine, service: Service) -> None:
+    answer = run(engine)
+    assert len(engine.asked) == 1
+    assert (answer["drafts"], answer["context_tokens"], answer["tokens_per_second"]) == (0, None, None)
 
 
-def test_an_answer_that_is_no_http_is_no_answer(service: dict[str, Any]) -> None:
-    listener = socket.create_server(("127.0.0.1", 0))
+def test_a_wrong_answer(engine: Engine, service: Service) -> None:
+    refused(engine, r"'\?' is 'the answer is 42' and lacks '43'", "quantisation flag", expect={"contains": "43"})
 
-    def babble() -> None:
-        with suppress(OSError):  # the test is over
-            while True:
-                listener.accept()[0].sendall(b"nonsense\r\n\r\n")
 
-    threading.Thread(target=babble, daemon=True).start()
-    wanted = {"host": "127.0.0.1", "model": "m", "prompt": "?", "max_tokens": 4, "expect": {}, "speculative": False}
-    with pytest.raises(Failure, match="did not answer"):
-        gate.run("x.service", listener.getsockname()[1], {**wanted, "timeout": 0.7}, time.time(), None)
-    listener.close()
+def test_two_answers_that_differ(engine: Engine, service: Service) -> None:
+    engine.answers = ["one", "two"]
+    refused(engine, "differ: 'one', then 'two'", "kernel or P2P", expect={"deterministic": True})
+
+
+def test_an_empty_answer(engine: Engine, service: Service) -> None:
+    engine.answers = [" "]
+    refused(engine, "empty", "chat template")
+
+
+def test_an_answer_of_one_character(engine: Engine, service: Service) -> None:
+    engine.answers = ["!" * 16]
+    refused(engine, "its numbers overflow", "dtype")
+
+
+def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service) -> None:
+    engine.answers = ["the\u0120answer\u0120is\u012042"]
+    refused(engine, "not put back into text", "tokenizer_class", expect={"contains": "42"})
+
+
+def test_health_alone_proves_nothing(engine: Engine, service: Service) -> None:
+    engine.status, engine.refusal = 500, "Internal\nServer Error"
+    service["log"] = ["InvalidCxxCompiler: No working C++ compiler found"]
+    refused(engine, "a chat completion fails with 500: Internal Server Error", "g++")
+
+
+def test_an_instance_that_wants_a_key(engine: Engine, service: Service) -> None:
+    engine.status = 401
+    refused(engine, "fails with 401", "API key")
+
+
+def test_a_served_name_that_is_another(engine: Engine, service: Service) -> None:
+    engine.status, engine.refusal = 404, "The model `m` does not exist."
+    refused(engine, "does not exist", "served-model-name")
+
+
+def test_no_draft_is_made(engine: Engine, service: Service) -> None:
+    engine.speculates = False
+    refused(engine, "no draft was made", "mtp", speculative={"accepted": False})
+
+
+def test_no_drafted_token_is_accepted(engine: Engine, service: Service) -> None:
+    engine.accepts = 0
+    assert run(engine, speculative={"accepted": False})["accepted"] == 0
+    refused(engine, "not one token was accepted", "VLLM_QWOPUS_MTP_BF16_DRAFT", speculative={"accepted": True})
+
+
+def test_a_short_answer_is_no_proof_against_the_draft(engine: Engine, service: Service) -> None:
+    """Where the first answers are too short for anything to be accepted, a longer one is asked."""
+    engine.accepts = 0
+    first = engine.post
+
+    def post(handler: Any, body: dict[str, Any]) -> None:
+        engine.accepts = 3 if body["max_tokens"] == gate.LONG else 0
+        first(handler, body)
+
+    engine.post = post  # type: ignore[method-assign]
+    assert run(engine, speculative={"accepted": True})["accepted"] == 3
+
+
+def test_without_counters_speculation_is_not_proven(engine: Engine, service: Service) -> None:
+    engine.metrics = False
+    refused(engine, "no draft was made", "mtp", speculative={"accepted": True})
+
+
+def test_the_long_prompt_keeps_to_the_setting_and_to_the_engine(engine: Engine, service: Service) -> None:
+    engine.limit = None
+    assert 1900 * 0.9 < run(engine, context={"tokens": 2000})["context_tokens"] <= 2000
+    engine.limit, engine.per_word = 1024, 7.5
+    assert 960 * 0.9 < run(engine, context={"tokens": 16384})["context_tokens"] <= 1024
+    engine.limit = 200
+    assert run(engine, context={"tokens": 16384})["context_tokens"] is None
+
+
+def test_no_two_long_prompts_are_the_same(engine: Engine, service: Service) -> None:
+    """So that no cache of prefixes answers in place of the prefill."""
+    for _ in range(2):
+        run(engine, context={"tokens": 2000})
+    texts = [body["messages"][0]["content"] for body in engine.asked if len(body["messages"][0]["content"]) > 1000]
+    assert len(texts) == len({text[:60] for text in texts}) > 1
+
+
+def test_a_long_prompt_that_is_refused(engine: Engine, service: Service) -> None:
+    engine.limit, engine.says = 900, 4096
+    refused(engine, "4032 tokens fails with 400: .* maximum context length", "journalctl", context={"tokens": 16384})
+
+
+def test_a_long_prompt_that_is_cut(engine: Engine, service: Service) -> None:
+    engine.cuts = 1500
+    refused(engine, "of some 4032 tokens it read 1500", "limits a prompt", context={"tokens": 16384})
+
+
+def test_a_long_prompt_without_an_answer(engine: Engine, service: Service) -> None:
+    engine.long = " "
+    refused(engine, r"the answer to a prompt of 3\d+ tokens is empty", "max-model-len", context={"tokens": 16384})
+
+
+def test_a_long_prompt_whose_answer_is_noise(engine: Engine, service: Service) -> None:
+    engine.long = "!" * 16
+    refused(engine, r"prompt of 3\d+ tokens is '!!!!", "dtype", context={"tokens": 16384})
+
+
+def test_an_engine_that_does_not_count_is_not_asked_a_long_prompt(engine: Engine, service: Service) -> None:
+    engine.counts = False
+    answer = run(engine, context={"tokens": 16384}, speed={"floor": 0.5, "published": None, "tokens": 8})
+    assert [line.partition(":")[0] for line in answer["warnings"]] == [
+        "no prompt near the context limit was tried",
+        "its speed is not known",
+    ]
+
+
+def test_a_tool_call_that_stays_in_the_text(engine: Engine, service: Service) -> None:
+    engine.call = "text"
+    refused(engine, "a tool call stays in the text: '<tool_call>", "tool-call-parser", tools=True)
+
+
+def test_a_tool_call_that_does_not_parse(engine: Engine, service: Service) -> None:
+    engine.call = "broken"
+    refused(engine, "does not parse: get_weather", "tool-call-parser", tools=True)
+
+
+def test_a_model_that_does_not_call_is_a_warning(engine: Engine, service: Service) -> None:
+    engine.call = "words"
+    assert "answers with words" in run(engine, tools=True)["warnings"][0]
+
+
+def test_an_image_that_is_not_seen(engine: Engine, service: Service) -> None:
+    engine.colour = "blue"
+    refused(engine, "a red image is described as 'It is blue.'", "language-model-only", images=True)
+
+
+def test_a_line_that_is_owed(engine: Engine, service: Service) -> None:
+    service["log"] = ["INFO nothing of it"]
+    log = {"promised": [{"line": "GDN prefill", "means": "the prefill does not run by FlashQLA"}], "forbidden": []}
+    refused(engine, "no line of the log says 'GDN prefill': the prefill does not", "journalctl -u x.service", log=log)
+
+
+def test_a_line_that_comes_late_is_waited_for(
+    engine: Engine, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = iter([[], [], [KV]])
+    monkeypatch.setattr(gate_log, "since", lambda *_: iter(next(lines)))
+    assert run(engine, log={"promised": [{"line": "KV cache size", "means": "?"}]})["warnings"] == []
+
+
+def test_a_line_that_must_not_be_there(engine: Engine, service: Service) -> None:
+    service["log"] = [KV, "WARNING Unknown vLLM environment variable detected: VLLM_NO_SUCH"]
+    log = {"promised": [], "forbidden": [{"line": "Unknown vLLM environment", "means": "it does nothing"}]}
+    refused(engine, "the log says '.*VLLM_NO_SUCH': it does nothing", "journalctl", log=log)
+
+
+def test_of_an_older_start_a_missing_line_is_a_warning(engine: Engine, service: Service) -> None:
+    """The journal may have dropped it: nothing was restarted here."""
+    service.update(since=time.monotonic() - 3600, log=[])
+    (said,) = run(engine, log={"promised": [{"line": "KV cache size", "means": "?"}]})["warnings"]
+    assert "may have dropped it" in said
+
+
+def test_a_new_xid_of_its_cards(engine: Engine, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = ("0000:01:00", 31)
+    counts = iter([{key: (1, "old")}, {key: (2, "NVRM: Xid (PCI:0000:01:00): 31, MMU Fault")}])
+    monkeypatch.setattr(gate_xid, "read", lambda bus_ids: next(counts))
+    refused(engine, "Xid 31 of card 0000:01:00 since the start .*MMU Fault", "journal", bus_ids=["00000000:01:00.0"])
+
+
+def test_a_service_that_dies_while_it_is_asked(engine: Engine, service: Service) -> None:
+    first = engine.post
+
+    def post(handler: Any, body: dict[str, Any]) -> None:
+        service.update(active="activating", sub="auto-restart", pid=None)
+        service["log"] = ["torch.OutOfMemoryError: CUDA out of memory.", "RuntimeError: cancelled"]
+        engine.status = 500
+        first(handler, body)
+
+    engine.post = post  # type: ignore[method-assign]
+    refused(engine, "x.service did not stay up: torch.OutOfMemoryError", "gpu-memory-utilization")
+
+
+def test_a_service_that_was_restarted_meanwhile(engine: Engine, service: Service) -> None:
+    """Each answer is right, but they are of two processes."""
+    first = engine.post
+
+    def post(handler: Any, body: dict[str, Any]) -> None:
+        service.update(pid=8, log=["KeyError: 'x'"])
+        first(handler, body)
+
+    engine.post = post  # type: ignore[method-assign]
+    refused(engine, "did not stay up: KeyError: 'x'", "journalctl")
+
+
+def test_a_slow_one_is_held_against_its_history(engine: Engine, service: Service) -> None:
+    speed = {"floor": 0.5, "published": None, "tokens": 8}
+    refused(engine, "the median of its last 2 activations is 1e\\+09|1000000000.0", "speed_floor", speed=speed,
+            history=[{"tokens_per_second": 1e9}, {"tokens_per_second": 1e9}])  # fmt: skip

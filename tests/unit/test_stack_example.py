@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from gpufleet import parts, paths, stacks
+from gpufleet import log_lines, parts, paths, stacks
 from gpufleet.recipe import ByTrait
 from gpufleet.schema import Data, read
 from gpufleet.stacks import Stack
@@ -29,6 +29,9 @@ PARTS = [
     parts.Build,
     parts.Fetch,
     ByTrait,
+    log_lines.Log,
+    log_lines.LogLine,
+    log_lines.When,
 ]
 
 
