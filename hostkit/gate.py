@@ -11,7 +11,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from typing import Optional
+from typing import Optional, Sequence
 
 from hostkit import events, systemd
 from hostkit.errors import Failure
@@ -35,7 +35,7 @@ UNANSWERED = (OSError, http.client.HTTPException, ValueError)  # no answer, no H
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def run(unit: str, port: int, wanted: dict, began: float, old: Optional[int]) -> dict:
+def run(unit: str, port: int, wanted: dict, began: float, old: Optional[int], history: Sequence = ()) -> dict:
     """Wait until the instance answers, then prove it.
 
     + wanted: {"host": where it listens, "model": served name, "prompt", "max_tokens",

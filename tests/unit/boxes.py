@@ -50,7 +50,15 @@ class FakeBox:
             self.active = "active" if arguments[0] == "restart" else "inactive"
         return ""
 
-    def _gate(self, unit: str, port: int, wanted: dict[str, Any], began: float, old: int | None) -> dict[str, Any]:
+    def _gate(
+        self,
+        unit: str,
+        port: int,
+        wanted: dict[str, Any],
+        began: float,
+        old: int | None,
+        history: Any = (),
+    ) -> dict[str, Any]:
         digest = self.current("tiny")
         if digest in self.gate_fails:
             raise Failure("the answer is wrong", "look at it")
