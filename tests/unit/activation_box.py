@@ -139,7 +139,9 @@ class Machine(FakeBox):
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    found = Machine(tmp_path, monkeypatch)
+    root = tmp_path / "box"
+    root.mkdir()
+    found = Machine(root, monkeypatch)
     monkeypatch.setattr(systemd, "TRIES", 1)
     assert gate.run == found._gate
     return found

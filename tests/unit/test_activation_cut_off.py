@@ -7,19 +7,21 @@ each call of systemctl, and while the gate asks. The process is gone there, as b
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostkit import restart, resume, rollback, state
+from hostkit import restart, resume, resume_unit, rollback, state
+from hostkit.books import PASSED
 from hostkit.errors import Failure
 from tests.unit.activation_box import Machine, machine  # noqa: F401 - a fixture
 
 Scenario = Callable[[Machine], "tuple[Callable[[], Any], set[str | None]]"]
-ENDS = ("activated", "rolled-back", "restarted", "put-back", "left")
+ENDS = (*PASSED.values(), "put-back", "left")
 
 
 def upgrade(box: Machine) -> tuple[Callable[[], Any], set[str | None]]:
@@ -81,56 +83,94 @@ GOING_ON = {
 }
 
 
-def moments(box: Machine, action: Callable[[], Any]) -> int:
-    """How many there are in the whole of it; nothing of it stays."""
-    keep, copy = box.root, box.root.parent / "copy"
-    shutil.copytree(keep, copy, symlinks=True)
-    before = box.moments
-    try:
-        action()
-    except Failure:
-        pass
-    shutil.rmtree(keep)
-    copy.rename(keep)
-    return box.moments - before
-
-
-def check(box: Machine, may: set[str | None]) -> None:
+def check(box: Machine, may: set[str | None], begun: bool) -> None:
     known, runs = state.instance("tiny"), box.runs("tiny")
     assert not known.get("activation")
     assert runs in may and box.current("tiny") == runs == known.get("gated")
-    assert not known.get("stale")
-    whole = [line for line in box.journal() if line["event"] in ENDS]  # parsed: no line is torn
-    begun = {line["began"] for line in box.journal() if line["event"] == "activation"}
-    # Each activation that was begun has one end; one that stopped before its first line has none to tell.
-    assert sorted(line["began"] for line in whole) == sorted(begun)
-    if whole and whole[-1]["event"] in ("activated", "rolled-back", "restarted"):
-        assert whole[-1]["digest"] == runs
+    assert not known.get("stale") or not begun  # before its first write it has changed nothing
+    journal = [line for line in box.journal() if line["instance"] == "tiny"]  # parsed: no line is torn
+    ends = [line for line in journal if line["event"] in ENDS]
+    # Each activation that was begun has one end.
+    assert [line["began"] for line in ends] == sorted({line["began"] for line in journal if line["event"] == "activation"})
+    if ends and ends[-1]["event"] in PASSED.values():
+        assert ends[-1]["digest"] == runs
     held = known.get("held")
     assert (held or {}).get("digest") in (None, runs)
-    assert bool(held) == bool([line for line in box.journal() if line["event"] == "held"])
+    assert len([line for line in journal if line["event"] == "held"]) == bool(held)
+    units = {path.name for path in (box.root / "units").iterdir()} - {resume_unit.NAME}
+    assert ("gpufleet-tiny.service" in units) == (runs is not None)
+
+
+class Cutter:
+    """A scenario's box as it is before its last action, made anew for each moment."""
+
+    def __init__(self, scenario: Scenario, box: Machine) -> None:
+        self.box, self.start = box, box.root.parent / "start"
+        self.action, self.may = scenario(box)
+        shutil.copytree(box.root, self.start, symlinks=True)
+        before = box.moments
+        with contextlib.suppress(Failure):
+            self.action()
+        self.count = box.moments - before
+
+    def again(self) -> None:
+        shutil.rmtree(self.box.root)
+        shutil.copytree(self.start, self.box.root, symlinks=True)
+
+
+@pytest.fixture(autouse=True)
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it is processes that are killed here
 
 
 @pytest.mark.parametrize("going_on", GOING_ON)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_cut_off_at_every_moment(
-    scenario: Scenario, going_on: str, machine: Machine, tmp_path: Path  # noqa: F811
-) -> None:
-    box = machine
-    action, may = scenario(box)
-    count = moments(box, action)
-    assert count > 10
-    start = tmp_path.parent / f"{tmp_path.name}-start"
-    shutil.copytree(tmp_path, start, symlinks=True)
+def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:  # noqa: F811
+    cutter = Cutter(scenario, machine)
     ended = set()
-    for moment in range(count):
-        shutil.rmtree(tmp_path)
-        shutil.copytree(start, tmp_path, symlinks=True)
-        assert box.stopped_at(moment, action)
-        GOING_ON[going_on](box)
-        resume.run({})
-        check(box, may | ({box.runs("tiny")} if not box.journal() else set()))
-        ended.add(box.runs("tiny"))
+    for moment in range(cutter.count):
+        cutter.again()
+        assert machine.stopped_at(moment, cutter.action)
+        GOING_ON[going_on](machine)
+        resumed = resume.run({})["resumed"]
+        check(machine, cutter.may, bool(resumed))
+        ended.add(machine.runs("tiny"))
         if scenario is successor:
-            assert (box.runs("old") is None) == (box.runs("tiny") is not None)
-    assert ended == may or scenario in (bad_upgrade,)
+            assert (machine.runs("old") is None) == (machine.runs("tiny") is not None)
+    assert cutter.count > 10 and ended == cutter.may
+
+
+@pytest.mark.parametrize("scenario", [upgrade, bad_upgrade, successor], ids=lambda scenario: scenario.__name__)
+def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:  # noqa: F811
+    cutter = Cutter(scenario, machine)
+    ended = set()
+    for moment in range(3, cutter.count, 7):
+        second = 0
+        while True:
+            cutter.again()
+            assert machine.stopped_at(moment, cutter.action)
+            machine.power_cut()
+            if not machine.stopped_at(second, lambda: resume.run({})):
+                break
+            machine.power_cut()
+            resume.run({})
+            check(machine, cutter.may, True)
+            ended.add(machine.runs("tiny"))
+            second += 5
+        check(machine, cutter.may, True)
+    assert ended == cutter.may
+
+
+def test_the_next_deploy_goes_on_as_well(machine: Machine) -> None:  # noqa: F811
+    """Without a boot in between, with the release that was begun and with another one."""
+    cutter = Cutter(upgrade, machine)
+    for other in (False, True):
+        for moment in range(0, cutter.count, 3):
+            cutter.again()
+            assert machine.stopped_at(moment, cutter.action)
+            third = machine.stage("a: 3")
+            machine.activate(third) if other else cutter.action()
+            known = state.instance("tiny")
+            assert machine.runs("tiny") == machine.current("tiny") == known["gated"]
+            assert not known["activation"] and not known["stale"]
+            assert (machine.runs("tiny") == third) == other
