@@ -88,12 +88,17 @@ def finish(name: str, begun: dict) -> None:
     """The last of an activation whose end is in the state: its line in the journal, and what leaves the box."""
     line = begun["line"]
     event = line["event"]
-    if not state.journaled(event, instance=name, began=line["began"]):
-        state.journal(**line)
+    once(**line)
     if event in PASSED.values():
         for other in begun["leaving"]:
             retire.leave(other)
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:
-        state.journal("held", instance=name, digest=begun["to"], by=held.get("by"))
+        once("held", instance=name, digest=begun["to"], began=begun["began"], by=held.get("by"))
     state.update(name, activation=None)
+
+
+def once(event: str, **told: object) -> None:
+    """A line of the journal, unless this activation wrote it before it was cut off."""
+    if not state.journaled(event, instance=told["instance"], began=told["began"]):
+        state.journal(event, **told)

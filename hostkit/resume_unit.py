@@ -34,8 +34,9 @@ WantedBy=multi-user.target
 
 def install() -> None:
     """Put the unit in place where it differs; a link to a kit that is gone leads to this one."""
-    if not os.path.isfile(KIT) and os.path.isfile(sys.argv[0]):
-        files.link(os.path.abspath(sys.argv[0]), KIT)
+    ours = os.path.abspath(sys.argv[0])
+    if not os.path.isfile(KIT) and os.path.dirname(ours) == os.path.dirname(KIT):
+        files.link(os.path.basename(ours), KIT)
     path = os.path.join(files.UNITS, NAME)
     wanted = os.path.join(files.UNITS, "multi-user.target.wants", NAME)
     data = TEXT.format(root=files.ROOT, state=files.STATE, python=sys.executable, kit=KIT).encode()

@@ -27,7 +27,6 @@ class Machine(FakeBox):
         super().__init__(root, monkeypatch)
         self.left: int | None = None  # moments until the process is stopped
         self.moments = 0
-        monkeypatch.setattr(resume_unit, "KIT", str(root / "kit/gpufleet-kit.pyz"))
         monkeypatch.setattr(state, "reached", self.moment)
         self.gated_by: list[Any] = []
 
@@ -64,6 +63,11 @@ class Machine(FakeBox):
             self.put(unit, runs=None)
         elif verb in ("enable", "disable"):
             self.put(unit, enabled=verb == "enable")
+            wants = self.root / "units/multi-user.target.wants"
+            wants.mkdir(exist_ok=True)
+            (wants / unit).unlink(missing_ok=True)
+            if verb == "enable":
+                (wants / unit).symlink_to(self.root / "units" / unit)
         self.moment("after systemctl")
         return ""
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import files, gate, listeners, model, release, runtime, state, systemd
+from hostkit import files, gate, listeners, model, release, resume_unit, runtime, state, systemd
 from hostkit.errors import Failure
 from hostkit.guard import Tell
 
@@ -31,6 +31,7 @@ class FakeBox:
             (release, "INSTANCES", "instances"),
             (model, "MODELS", "models"),
             (runtime, "RUNTIMES", "runtimes"),
+            (resume_unit, "KIT", "kit/gpufleet-kit.pyz"),
         ):
             monkeypatch.setattr(module, name, str(root / value))
         (root / "units").mkdir()
