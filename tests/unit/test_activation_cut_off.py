@@ -1,8 +1,8 @@
-"""An activation that is cut off at any of its moments ends on a release that passed its gate, and the journal is whole.
+"""An activation that is cut off at any moment ends on a release that passed its gate, and the journal is whole.
 
-Each scenario is run once for every moment: before and after each write of the state and of the journal, before and after
-each call of systemctl, and while the gate asks. The process is gone there, as by SIGKILL; then the box goes on by
-`resume`, with its units still as they were, or after a boot that has started what is enabled.
+Each scenario is run once for every moment: before and after each write of the state and of the journal, before and
+after each call of systemctl, and while the gate asks. The process is gone there, as by SIGKILL; then the box goes on
+by `resume`, with its units still as they were, or after a boot that has started what is enabled.
 """
 
 from __future__ import annotations
@@ -91,7 +91,9 @@ def check(box: Machine, may: set[str | None], begun: bool) -> None:
     journal = [line for line in box.journal() if line["instance"] == "tiny"]  # parsed: no line is torn
     ends = [line for line in journal if line["event"] in ENDS]
     # Each activation that was begun has one end.
-    assert [line["began"] for line in ends] == sorted({line["began"] for line in journal if line["event"] == "activation"})
+    assert [line["began"] for line in ends] == sorted(
+        {line["began"] for line in journal if line["event"] == "activation"}
+    )
     if ends and ends[-1]["event"] in PASSED.values():
         assert ends[-1]["digest"] == runs
     held = known.get("held")

@@ -91,7 +91,11 @@ def test_a_failed_gate_puts_the_previous_release_back(box: FakeBox) -> None:
     assert f"release {good} serves again" in caught.value.remedy
     assert (box.current("tiny"), box.active, state.instance("tiny")["gated"]) == (good, "active", good)
     lines = [json.loads(line) for line in (box.root / "state/journal.jsonl").read_text().splitlines()]
-    assert [line["event"] for line in lines if line["event"] != "activation"] == ["activated", "gate-failed", "put-back"]
+    assert [line["event"] for line in lines if line["event"] != "activation"] == [
+        "activated",
+        "gate-failed",
+        "put-back",
+    ]
     steps = [line["step"] for line in lines if line["event"] == "activation" and line["digest"] == bad]
     assert steps == ["staged", "warming", "checking", "stopping", "switching", "starting", "gating",
                      "putting-back", "gating-back"]  # fmt: skip
@@ -125,9 +129,7 @@ def test_whatever_goes_wrong_in_a_switch_is_put_back(box: FakeBox, monkeypatch: 
     bad, _ = stage("a: 2\n")
     failing = [Failure("systemctl daemon-reload failed", "look at it")]
     reload = systemd.reload
-    monkeypatch.setattr(
-        systemd, "reload", lambda: (_ for _ in ()).throw(failing.pop()) if failing else reload()
-    )
+    monkeypatch.setattr(systemd, "reload", lambda: (_ for _ in ()).throw(failing.pop()) if failing else reload())
     with pytest.raises(Failure, match="daemon-reload failed"):
         start(box, bad)
     assert (box.current("tiny"), box.active) == (good, "active")
