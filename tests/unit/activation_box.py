@@ -141,8 +141,7 @@ class Machine(FakeBox):
         return code == STOPPED
 
 
-@pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     root = tmp_path / "box"
     root.mkdir()
     found = Machine(root, monkeypatch)

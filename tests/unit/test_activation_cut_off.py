@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from hostkit import restart, resume, resume_unit, rollback, state
 from hostkit.books import PASSED
 from hostkit.errors import Failure
-from tests.unit.activation_box import Machine, machine  # noqa: F401 - a fixture
+from tests.unit.activation_box import Machine, make
 
 Scenario = Callable[[Machine], "tuple[Callable[[], Any], set[str | None]]"]
 ENDS = (*PASSED.values(), "put-back", "left")
@@ -120,6 +121,11 @@ class Cutter:
         shutil.copytree(self.start, self.box.root, symlinks=True)
 
 
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return make(tmp_path, monkeypatch)
+
+
 @pytest.fixture(autouse=True)
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it is processes that are killed here
@@ -127,7 +133,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("going_on", GOING_ON)
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:  # noqa: F811
+def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     ended = set()
     for moment in range(cutter.count):
@@ -143,7 +149,7 @@ def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Mac
 
 
 @pytest.mark.parametrize("scenario", [upgrade, bad_upgrade, successor], ids=lambda scenario: scenario.__name__)
-def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:  # noqa: F811
+def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     ended = set()
     for moment in range(3, cutter.count, 7):
@@ -163,7 +169,7 @@ def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None: 
     assert ended == cutter.may
 
 
-def test_the_next_deploy_goes_on_as_well(machine: Machine) -> None:  # noqa: F811
+def test_the_next_deploy_goes_on_as_well(machine: Machine) -> None:
     """Without a boot in between, with the release that was begun and with another one."""
     cutter = Cutter(upgrade, machine)
     for other in (False, True):

@@ -14,7 +14,7 @@ import pytest
 
 from hostkit import activation, state
 from hostkit.errors import Failure
-from tests.unit.activation_box import Machine, machine  # noqa: F401 - a fixture
+from tests.unit.activation_box import Machine, make
 
 
 class Disk:
@@ -53,7 +53,12 @@ class Disk:
 
 
 @pytest.fixture
-def seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None, str | None]]:  # noqa: F811
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return make(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None, str | None]]:
     """(what was done, step in the state, step in the journal) as on the disk at that moment."""
     disk, done = Disk(monkeypatch), []
 
@@ -78,7 +83,7 @@ def seen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, s
 
 
 def test_each_step_is_on_the_disk_before_it_is_begun(
-    machine: Machine,  # noqa: F811
+    machine: Machine,
     seen: list[tuple[str, str | None, str | None]],
 ) -> None:
     machine.activate(machine.stage("a: 1"))
@@ -98,7 +103,7 @@ def test_each_step_is_on_the_disk_before_it_is_begun(
 
 
 def test_so_is_each_step_back(
-    machine: Machine,  # noqa: F811
+    machine: Machine,
     seen: list[tuple[str, str | None, str | None]],
 ) -> None:
     machine.activate(machine.stage("a: 1"))
@@ -117,7 +122,7 @@ def test_so_is_each_step_back(
 
 
 def test_the_end_is_in_the_state_before_the_journal_and_nothing_is_left_under_way(
-    machine: Machine,  # noqa: F811
+    machine: Machine,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk = Disk(monkeypatch)

@@ -13,7 +13,6 @@ from gpufleet.plan import BoxPlan
 from gpufleet.render import release
 from tests.unit.fleets import gpu_facts, plan
 
-
 UNKNOWN = "; it goes down for that, no figure yet for how long"
 
 
