@@ -17,12 +17,11 @@ import threading
 import time
 from typing import Iterator
 
-from hostkit import events, files, gate, gates, listeners, put_back, switch, systemd, vram_check, warm
+from hostkit import events, files, gate, gates, listeners, put_back, state, switch, systemd, vram_check, warm
 from hostkit.books import PASSED, Books
 from hostkit.errors import Failure
 from hostkit.releases import unit_name
 from hostkit.roots import Roots
-from hostkit.state import now
 
 
 class Activation:
@@ -120,13 +119,15 @@ class Activation:
         if self.restart:
             fields["history"] = books.history(digest, PASSED[verb].replace("-", " "), answer, measured)
         if verb == "rollback" and self.hold:
-            fields["held"] = {"since": now(), "by": books.record["by"], "digest": digest}
+            fields["held"] = {"since": state.now(), "by": books.record["by"], "digest": digest}
         told = {"restarted": self.restart, "seconds": self.seconds(), "gate": answer, **measured}
         books.close(PASSED[verb], told, **fields)
         books.careful(self.prune)
 
     def prune(self) -> None:
-        stay = [digest for digest in (self.books.record["to"], self.books.record["from"]) if digest]
+        """Keep this release, the one that passed before it, which a rollback goes to, and the newest others."""
+        passed = state.passed(state.instance(self.name))
+        stay = [digest for digest in passed if switch.is_staged(self.name, digest)][:2]
         gates.prune(self.name, switch.prune(self.name, stay, int(self.spec.get("keep") or switch.KEEP)))
 
     def seconds(self) -> float:

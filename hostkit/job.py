@@ -30,6 +30,7 @@ ACTIVATING = ("activate", "rollback", "restart")
 OF_ACTIVATIONS = ("Type=exec", "OOMScoreAdjust=-500", "KillMode=control-group", "TimeoutStopSec=30",
                   "OnFailure=gpufleet-resume.service")  # fmt: skip
 KILLED = "see `journalctl -u {}` and the kernel log (out of memory?), then deploy again: it goes on where it stopped"
+RESUMED = "the box finishes it, or puts the release before back: see `journalctl -u gpufleet-resume`, then deploy again"
 
 
 def run(spec: dict) -> dict:
@@ -178,7 +179,8 @@ def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
         "gone": "its unit is gone: somebody stopped it, or the box went down",
         "success": "its unit was stopped",
     }
-    raise Failure("{} did not end: {}".format(verb, words.get(how, how)), KILLED.format(unit))
+    remedy = RESUMED if verb in ACTIVATING else KILLED.format(unit)
+    raise Failure("{} did not end: {}".format(verb, words.get(how, how)), remedy)
 
 
 def ending(unit: str) -> dict:

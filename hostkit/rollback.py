@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from hostkit import books, events, gates, resume_unit, switch
+from hostkit import books, events, gates, resume_unit, state, switch
 from hostkit.activation import Activation, check_whole
 from hostkit.errors import Failure
 from hostkit.releases import current_release
@@ -46,8 +46,7 @@ def target(name: str, known: dict, current: Optional[str], to: Optional[str]) ->
         if not switch.is_staged(name, to):
             raise Failure("{} has no release {} any more".format(name, to), "`gpufleet history` names those it has")
         return to
-    passed = [known.get("gated")] + [line["digest"] for line in reversed(known.get("history") or [])]
-    for digest in passed:
+    for digest in state.passed(known):
         if digest != current and switch.is_staged(name, digest) and gates.read(name, digest):
             return str(digest)
     raise Failure(

@@ -56,6 +56,12 @@ def doubt(names: list) -> None:
             update(name, stale=True)
 
 
+def passed(known: dict) -> list:
+    """The releases of an instance that passed their gate, the last first, each once; `known`: see `instance`."""
+    lines = [line.get("digest") for line in reversed(known.get("history") or [])]
+    return [digest for digest in dict.fromkeys([known.get("gated"), *lines]) if digest]
+
+
 def now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 

@@ -9,7 +9,21 @@ from typing import Any
 
 import pytest
 
-from hostkit import activate, gate, gates, hold, release, restart, resume, retire, rollback, state, switch, unhold
+from hostkit import (
+    activate,
+    gate,
+    gates,
+    hold,
+    named,
+    release,
+    restart,
+    resume,
+    retire,
+    rollback,
+    state,
+    switch,
+    unhold,
+)
 from hostkit.errors import Failure
 from tests.unit.activation_box import Machine, make
 
@@ -267,6 +281,19 @@ def test_the_whole_spec_is_kept_and_goes_with_its_release(machine: Machine) -> N
     left = sorted(path.stem for path in (machine.root / "instances/tiny/gates").iterdir())
     assert left == sorted(path.name for path in (machine.root / "instances/tiny/releases").iterdir())
     assert len(left) == switch.KEEP
+
+
+def test_what_a_rollback_would_go_to_stays_whatever_is_newer(machine: Machine) -> None:
+    first, second = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.activate(first)
+    machine.activate(second)
+    for number in range(3, 6):
+        bad = machine.stage(f"a: {number}")
+        machine.gate_fails.add(bad)
+        with pytest.raises(Failure):
+            machine.activate(bad)
+    restart.run({"instance": "tiny"})
+    assert first in named.kept_releases("tiny") and back()["digest"] == first
 
 
 def test_more_releases_are_kept_when_asked(machine: Machine) -> None:
