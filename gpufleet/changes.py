@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpufleet.models import Model
+from gpufleet.need import gpus
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.render import Release, release
 from gpufleet.runtime import Runtime
@@ -14,16 +15,28 @@ from gpufleet.toolkit import keeps_off
 
 # Ours of apt's files, see hostkit/blacklist.py.
 UPGRADES = "/etc/apt/apt.conf.d/51gpufleet"
+# What is put right without a restart.
+LINK_GONE, NOT_ENABLED = UNTOUCHED = ("its current link is gone", "its service is not enabled")
 
 
 @dataclass(frozen=True)
 class InstanceChange:
-    """An instance to be staged or switched, and why."""
+    """An instance to be staged or switched, and why.
+
+    + down: how long it was down the last time, in words; empty when it does not serve now, or is not restarted
+    + gpus: what its cards must have free, see gpufleet.need
+    """
 
     instance: Instance
     release: Release
     stage: bool
     reasons: list[str]
+    down: str = ""
+    gpus: list[dict[str, Any]] = field(default_factory=list)
+
+    def line(self) -> str:
+        why = "; ".join([", ".join(self.reasons), *([self.down] if self.down else [])])
+        return f"activate {self.instance.name} {self.release.digest}: {why}"
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,7 @@ class Changes:
 
     + packages: to be installed
     + apt: what else apt has to be told, a line each
+    + held: names of instances that are left as they are, and why; no changes
     """
 
     packages: list[str] = field(default_factory=list)
@@ -40,6 +54,7 @@ class Changes:
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.packages or self.apt or self.runtimes or self.models or self.instances or self.leaving)
@@ -50,29 +65,46 @@ class Changes:
         lines += self.apt
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
         lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
-        lines += [
-            f"activate {change.instance.name} {change.release.digest}: {', '.join(change.reasons)}"
-            for change in self.instances
-        ]
+        lines += [change.line() for change in self.instances]
         lines += [f"retire {name}: it is in no serve entry" for name in self.leaving]
         return lines
+
+    def notes(self) -> list[str]:
+        """One line for each instance that is left alone though a deploy would see to it."""
+        return [f"{name} is left as it is: {why}" for name, why in self.held.items()]
 
 
 def changes(plan: BoxPlan) -> Changes:
     """Compare a plan with what its box was found to be."""
     facts = plan.facts
     runtimes, models = facts.get("runtimes") or {}, facts.get("models") or {}
-    renewed = [runtime for runtime in plan.runtimes if not runtimes.get(runtime.name, {}).get("complete")]
-    moved = [model for model in plan.models if not _in_place(model, models)]
-    found = [_instance(plan, instance, renewed, moved) for instance in plan.instances]
+    held = _held(plan)
+    ours = [instance for instance in plan.instances if instance.name not in held]
+    used = [runtime for runtime in plan.runtimes if any(instance.runtime == runtime for instance in ours)]
+    served = [model for model in plan.models if any(instance.model == model for instance in ours)]
+    renewed = [runtime for runtime in used if not runtimes.get(runtime.name, {}).get("complete")]
+    moved = [model for model in served if not _in_place(model, models)]
+    found = [_instance(plan, instance, renewed, moved) for instance in ours]
     return Changes(
         packages=_packages(plan),
         apt=_apt(plan),
         runtimes=renewed,
         models=moved,
         instances=[change for change in found if change.reasons],
-        leaving=_leaving(plan),
+        leaving=[name for name in _leaving(plan) if name not in held],
+        held=held,
     )
+
+
+def _held(plan: BoxPlan) -> dict[str, str]:
+    """Instances that somebody rolled back or held, and what is to be said of them."""
+    return {
+        name: f"held since {held['since']} on release {held['digest']}"
+        + (f" by {held['by']}" if held.get("by") else "")
+        + f", until `gpufleet unhold` ({plan.name} {name})"
+        for name, found in (plan.facts.get("instances") or {}).items()
+        if (held := found.get("held")) and found.get("current")
+    }
 
 
 def _in_place(model: Model, found: Mapping[str, Any]) -> bool:
@@ -125,15 +157,16 @@ def _some(names: Sequence[str]) -> str:
 def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: list[Model]) -> InstanceChange:
     wanted = release(instance)
     found = (plan.facts.get("instances") or {}).get(instance.name)
+    needed = gpus(instance, plan.facts)
     if found is None:
-        return InstanceChange(instance, wanted, True, ["new"])
+        return InstanceChange(instance, wanted, True, ["new"], gpus=needed)
     reasons = []
     drift = list(found.get("drift") or [])
     # An absolute path is the installed unit, which the activation puts right; the others are files of the release.
     edited = any(not path.startswith("/") for path in drift)
     staged = wanted.digest in (found.get("releases") or [])
     if found.get("current") is None and found.get("gated") == wanted.digest:
-        reasons.append("its current link is gone")
+        reasons.append(LINK_GONE)
     elif found.get("current") != wanted.digest:
         reasons.append(f"its configuration changed (was {found.get('current') or 'none'})")
     reasons += drift
@@ -141,10 +174,30 @@ def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: 
     if service.get("active") != "active":
         reasons.append(f"its service is {service.get('active') or 'not there'}")
     if service.get("enabled") is False:
-        reasons.append("its service is not enabled")
+        reasons.append(NOT_ENABLED)
     # A process that was started on what is replaced now would go on with what it has read of it.
     reasons += ["its runtime is installed anew"] if instance.runtime in renewed else []
     reasons += ["its model is put in place anew"] if instance.model in moved else []
-    if not reasons and (found.get("gated") != wanted.digest or found.get("stale")):
-        reasons.append("an earlier activation did not end")
-    return InstanceChange(instance, wanted, not staged or edited, reasons)
+    reasons += _unfinished(found, wanted.digest, bool(reasons))
+    down = _down(found) if service.get("active") == "active" and _restarts(reasons) else ""
+    return InstanceChange(instance, wanted, not staged or edited, reasons, down, needed)
+
+
+def _unfinished(found: Mapping[str, Any], digest: str, others: bool) -> list[str]:
+    """An activation that was cut off, or is still under way on the box: then this one comes after it."""
+    activation = found.get("activation")
+    if activation:
+        return [f"its activation of {activation['to']} did not end (at {activation['step']})"]
+    if not others and (found.get("gated") != digest or found.get("stale")):
+        return ["an earlier activation did not end"]
+    return []
+
+
+def _restarts(reasons: Sequence[str]) -> bool:
+    return any(reason not in UNTOUCHED and not reason.endswith(".service: missing") for reason in reasons)
+
+
+def _down(found: Mapping[str, Any]) -> str:
+    """How long it was down at its last restart: from the stop to the first completion."""
+    figures = [line["down_seconds"] for line in found.get("history") or [] if line.get("down_seconds") is not None]
+    return f"last time {figures[-1]:.0f} s down" if figures else "it goes down for that, no figure yet for how long"

@@ -180,6 +180,34 @@ class Service(Fact):
     since: Moment | None
 
 
+class Activation(Fact):
+    to: str
+    from_: str | None = Field(alias="from")
+    step: str
+    leaving: list[str]
+    began: float
+    attempts: Count
+    run: str | None
+    verb: Literal["activate", "rollback", "restart"]
+    stopped: float | None
+    touched: bool
+
+
+class Held(Fact):
+    since: Moment
+    by: str | None
+    digest: str
+
+
+class Activated(Fact):
+    at: Moment
+    digest: str
+    down_seconds: float | None
+    ready_seconds: float | None
+    tokens_per_second: float | None
+    outcome: Literal["activated", "put back", "rolled back", "restarted"]
+
+
 class Instance(Fact):
     current: str | None
     releases: list[str]
@@ -187,6 +215,9 @@ class Instance(Fact):
     gated: str | None
     stale: bool
     port: int | None
+    activation: Activation | None = None
+    held: Held | None = None
+    history: list[Activated] = []
     service: Service
 
 

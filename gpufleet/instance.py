@@ -26,6 +26,7 @@ from gpufleet.traits import traits_of_group
 from gpufleet.view import View
 
 FIRST_PORT, LAST_PORT = 8000, 65535
+UNITS = ("resume", "host", "share")  # gpufleet-resume.service and its like are no instances
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,9 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     settings = view.settings(traits).settings
     base = entry.name or model.name
     name = base if place.number == 1 else f"{base}-{place.number}"
+    if name in UNITS:
+        problem = f"an instance cannot be named {name}: gpufleet-{name}.service is a unit of gpufleet's own"
+        raise ConfigError([f"{view.box.name}: serve: {problem}; give it another `name`"])
     given = written(stack, model, layers, traits)
     flags, variables = given.args, given.env
 

@@ -15,7 +15,8 @@ from hostkit import events
 from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
-CHANGING = ("apt", "build", "runtime", "model", "release", "activate", "retire", "sweep")
+CHANGING = ("apt", "build", "runtime", "model", "release", "activate", "rollback", "restart", "resume",
+            "hold", "unhold", "retire", "sweep")  # fmt: skip
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve")

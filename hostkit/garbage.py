@@ -95,14 +95,22 @@ def stored(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
 
 
 def kits() -> "Iterator[tuple[str, str, str, float]]":
-    ours = os.path.basename(sys.argv[0])
+    kits_in_use = (os.path.basename(sys.argv[0]), linked_kit())
     used = {used_uv(name) for name in entries(runtime.RUNTIMES)}
     for name in entries(install.kit_folder()):
         path = os.path.join(install.kit_folder(), name)
-        if re.fullmatch(r"gpufleet-kit-[0-9a-f]{12}\.pyz", name) and name != ours:
+        if re.fullmatch(r"gpufleet-kit-[0-9a-f]{12}\.pyz", name) and name not in kits_in_use:
             yield "kit", path, "of another version of gpufleet", KIT_SECONDS
         elif name.startswith("uv-") and name not in used:
             yield "uv", path, "no runtime was installed with it", YOUNG_SECONDS
+
+
+def linked_kit() -> str:
+    """The kit that units of the box call."""
+    try:
+        return os.path.basename(os.readlink(os.path.join(install.kit_folder(), "gpufleet-kit.pyz")))
+    except OSError:
+        return ""
 
 
 def used_uv(name: str) -> str:

@@ -20,12 +20,17 @@ from hostkit import events, files, shell, systemd
 from hostkit.errors import Failure
 
 JOBS = "/run/gpufleet/jobs"
-VERBS = ("build", "runtime", "pull", "model")
+VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart")
 SECONDS = 0.2  # between two looks at a running job
 END_SECONDS = 10
 # Serving goes before building: of processor time, and when memory runs out.
 PROPERTIES = ("Type=exec", "Nice=10", "OOMScoreAdjust=500", "KillMode=control-group", "TimeoutStopSec=30")
+# What takes an instance down until it is done: it goes on when it can, and another unit goes on when it is killed.
+ACTIVATING = ("activate", "rollback", "restart")
+OF_ACTIVATIONS = ("Type=exec", "OOMScoreAdjust=-500", "KillMode=control-group", "TimeoutStopSec=30",
+                  "OnFailure=gpufleet-resume.service")  # fmt: skip
 KILLED = "see `journalctl -u {}` and the kernel log (out of memory?), then deploy again: it goes on where it stopped"
+RESUMED = "the box finishes it, or puts the release before back: see `journalctl -u gpufleet-resume`, then deploy again"
 
 
 def run(spec: dict) -> dict:
@@ -38,7 +43,7 @@ def run(spec: dict) -> dict:
     if verb not in VERBS:
         raise Failure("{!r} is no verb for a job".format(verb), "use one of: " + ", ".join(VERBS))
     text = json.dumps(spec["spec"], sort_keys=True) + "\n"
-    digest = hashlib.sha256("{}\n{}".format(verb, text).encode()).hexdigest()[:16]
+    digest = identity(verb, spec["spec"])
     os.makedirs(JOBS, mode=0o700, exist_ok=True)
     os.chmod(os.path.dirname(JOBS), 0o700)
     unit, said = unit_name(digest), os.path.join(JOBS, digest + ".events")
@@ -60,6 +65,12 @@ def run(spec: dict) -> dict:
         if not running(unit):
             clean(digest)
     return outcome(last, verb, unit, state)
+
+
+def identity(verb: str, spec: dict) -> str:
+    """What a job is named by: the same work of another run of a deploy is the same job."""
+    work = {key: value for key, value in spec.items() if key != "run"}
+    return hashlib.sha256("{}\n{}\n".format(verb, json.dumps(work, sort_keys=True)).encode()).hexdigest()[:16]
 
 
 def unit_name(digest: str) -> str:
@@ -95,7 +106,11 @@ def start(verb: str, text: str, digest: str) -> None:
     files.with_suppressed_unlink(said)
     files.write(said, b"", 0o600)
     files.write(question, text.encode(), 0o600)
-    properties = [*PROPERTIES, "StandardInput=file:" + question, "StandardOutput=append:" + said]
+    properties = [
+        *(OF_ACTIVATIONS if verb in ACTIVATING else PROPERTIES),
+        "StandardInput=file:" + question,
+        "StandardOutput=append:" + said,
+    ]
     command = ["systemd-run", "--quiet", "--unit=" + unit, "--description=gpufleet {}".format(verb)]
     command += ["--property=" + item for item in properties]
     try:
@@ -164,7 +179,8 @@ def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
         "gone": "its unit is gone: somebody stopped it, or the box went down",
         "success": "its unit was stopped",
     }
-    raise Failure("{} did not end: {}".format(verb, words.get(how, how)), KILLED.format(unit))
+    remedy = RESUMED if verb in ACTIVATING else KILLED.format(unit)
+    raise Failure("{} did not end: {}".format(verb, words.get(how, how)), remedy)
 
 
 def ending(unit: str) -> dict:

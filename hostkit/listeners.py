@@ -19,7 +19,7 @@ def read(roots: Roots) -> dict[str, Any]:
     for inode, port in sockets.items():
         pid = owners.get(inode)
         if ports.get(port, {}).get("pid") is None:
-            ports[port] = {"pid": pid, "command": _command(roots, pid), "unit": _unit(roots, pid)}
+            ports[port] = {"pid": pid, "command": command_of(roots, pid), "unit": unit_of(roots, pid)}
     return {"ports": {port: ports[port] for port in sorted(ports, key=int)}}
 
 
@@ -53,7 +53,7 @@ def _owners(roots: Roots, inodes: set[str]) -> dict[str, int]:
     return owners
 
 
-def _command(roots: Roots, pid: int | None) -> str | None:
+def command_of(roots: Roots, pid: int | None) -> str | None:
     """The kernel's name of the process: of a script its own, not the interpreter's; but cut at 15 characters."""
     if pid is None:
         return None
@@ -65,7 +65,7 @@ def _command(roots: Roots, pid: int | None) -> str | None:
     return full[0] if full else short
 
 
-def _unit(roots: Roots, pid: int | None) -> str | None:
+def unit_of(roots: Roots, pid: int | None) -> str | None:
     """The innermost unit, from the tree systemd keeps: named in cgroup v1 and hybrid, the only one in v2."""
     if pid is None:
         return None

@@ -28,7 +28,7 @@ class Named(NamedTuple):
 
 
 def read() -> Named:
-    """Of each instance its current release, the one that last passed its gate, and the newest of the others.
+    """Of each instance its current release, the last two that passed their gate, and the newest where there is no such.
 
     Raises Failure when a release cannot be read: then nobody can tell what is in use.
     """
@@ -65,11 +65,12 @@ def releases_of(instance: str) -> list:
 def kept_releases(instance: str) -> list:
     there = releases_of(instance)
     current = current_release(Roots(), os.path.join(release.INSTANCES, instance))
-    gated = state.instance(instance).get("gated")
-    kept = [digest for digest in (current, gated) if digest in there]
+    passed = state.passed(state.instance(instance))
+    kept = [digest for digest in (current, *passed[:1]) if digest in there]
     if not kept and not os.path.lexists(os.path.join(files.UNITS, unit_name(instance))):
         return []  # retired: neither a link, nor a unit, nor a release that ever passed its gate and was not given up
-    others = [digest for digest in there if digest not in kept]
+    # What a rollback would go to is what comes first.
+    others = [digest for digest in passed + there if digest in there and digest not in kept]
     return list(dict.fromkeys(kept + others[:1]))
 
 

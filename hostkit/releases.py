@@ -15,6 +15,8 @@ from hostkit.roots import Roots
 
 MANIFEST = "manifest.json"
 _DIGEST = re.compile("[0-9a-f]{16}")
+# Units of ours that are no instances: gpufleet-resume.service, gpufleet-host.service.
+NO_INSTANCES = ("resume", "host")
 
 
 def unit_name(instance: str) -> str:
@@ -25,7 +27,8 @@ def instance_names(roots: Roots) -> list[str]:
     """Those with a directory, and those of which only a unit is left."""
     names = set(_visible(roots, HOME + "/instances"))
     units = (re.fullmatch(r"gpufleet-([A-Za-z0-9][A-Za-z0-9._-]*)\.service", name) for name in roots.names(UNITS))
-    return sorted(names.union(unit.group(1) for unit in units if unit))
+    found = {unit.group(1) for unit in units if unit} - set(NO_INSTANCES)
+    return sorted(names | found)
 
 
 def read_instances(roots: Roots) -> dict[str, Any]:
@@ -36,12 +39,17 @@ def read_instances(roots: Roots) -> dict[str, Any]:
 
 
 def _known(remembered: dict[str, Any]) -> dict[str, Any]:
-    """The release that last passed its gate, its port, and whether something has been changed since without a gate."""
-    port = remembered.get("port")
+    """The release that last passed its gate, its port, whether something has been changed since without a gate; the
+    activation that is under way or was cut off, whether it is held, what earlier activations took."""
+    port, activation, held = (remembered.get(key) for key in ("port", "activation", "held"))
+    history = remembered.get("history")
     return {
         "gated": remembered.get("gated"),
         "stale": bool(remembered.get("stale")),
         "port": port if isinstance(port, int) else None,
+        "activation": activation if isinstance(activation, dict) else None,
+        "held": held if isinstance(held, dict) else None,
+        "history": history if isinstance(history, list) else [],
     }
 
 

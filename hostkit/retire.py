@@ -17,6 +17,11 @@ def run(spec: dict) -> dict:
 
 
 def leave(name: str) -> None:
+    take_off(name)
+    state.update(name, gated=None, stale=False, activation=None, held=None)
+
+
+def take_off(name: str) -> None:
     unit = unit_name(name)
     systemd.stop(unit)
     systemd.disable(unit)
@@ -24,4 +29,3 @@ def leave(name: str) -> None:
     files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
     systemd.reload()
     systemd.forget(unit)
-    state.update(name, gated=None, stale=False)

@@ -1,4 +1,7 @@
-"""What the box remembers of itself: the gated release of each instance, and a journal of what happened."""
+"""What the box remembers of itself: the gated release of each instance, its activation, and a journal of what happened.
+
+Both files are safe on the disk before the caller goes on: what is done next can be cut off at any moment.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,11 @@ from hostkit import files
 
 STATE = os.path.join(files.STATE, "state.json")
 JOURNAL = os.path.join(files.STATE, "journal.jsonl")
+TAIL_BYTES = 65536  # of the journal, where the last lines of an activation are
+
+
+def reached(moment: str) -> None:
+    """Called before and after each write, for tests that stop the process there."""
 
 
 def load(path: Optional[str] = None) -> dict:
@@ -36,7 +44,9 @@ def instance(name: str) -> dict:
 def update(name: str, **fields: object) -> None:
     state = load()
     state["instances"].setdefault(name, {}).update(fields)
+    reached("before state")
     files.write(STATE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
+    reached("after state")
 
 
 def doubt(names: list) -> None:
@@ -46,12 +56,22 @@ def doubt(names: list) -> None:
             update(name, stale=True)
 
 
+def passed(known: dict) -> list:
+    """The releases of an instance that passed their gate, the last first, each once; `known`: see `instance`."""
+    lines = [line.get("digest") for line in reversed(known.get("history") or [])]
+    return [digest for digest in dict.fromkeys([known.get("gated"), *lines]) if digest]
+
+
+def now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
 def journal(event: str, **fields: object) -> None:
-    """Append one line; a torn last line of a power cut does not spoil the next."""
+    """Append one line, on the disk when this returns; a torn last line of a power cut does not spoil the next."""
+    line = json.dumps({"at": now(), "event": event, **fields}, sort_keys=True)
+    reached("before journal")
     os.makedirs(files.STATE, exist_ok=True)
-    line = json.dumps(
-        {"at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "event": event, **fields}, sort_keys=True
-    )
+    new = not os.path.exists(JOURNAL)
     with open(JOURNAL, "a+b") as handle:
         handle.seek(0, os.SEEK_END)
         if handle.tell():
@@ -59,3 +79,31 @@ def journal(event: str, **fields: object) -> None:
             if handle.read(1) != b"\n":
                 line = "\n" + line
         handle.write((line + "\n").encode())
+        handle.flush()
+        os.fsync(handle.fileno())
+    if new:
+        files.sync_directory(files.STATE)
+    reached("after journal")
+
+
+def journaled(event: str, **fields: object) -> bool:
+    """Whether one of the last lines of the journal says this already."""
+    try:
+        with open(JOURNAL, "rb") as handle:
+            handle.seek(0, os.SEEK_END)
+            handle.seek(max(0, handle.tell() - TAIL_BYTES))
+            lines = handle.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    wanted = {"event": event, **fields}.items()
+    return any(wanted <= parsed(line).items() for line in lines if '"{}"'.format(event) in line)
+
+
+def parsed(line: str) -> dict:
+    """A line's plain values; nothing of one that is torn."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        return {}
+    plain = (str, int, float, bool, type(None))
+    return {key: value for key, value in found.items() if isinstance(value, plain)} if isinstance(found, dict) else {}

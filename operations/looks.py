@@ -118,6 +118,8 @@ def _to_do(host: Host, found: Changes) -> None:
     outcome.changed = {change.instance.name for change in found.instances}
     for line in outcome.changes:
         host.log(f"to do: {line}")
+    for line in found.notes():
+        host.log(line)
 
 
 def _refusal(decided: Mapping[str, Decided], refused: list[str]) -> Stop:

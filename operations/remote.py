@@ -149,7 +149,7 @@ def _push_kit(host: Host) -> None:
     """Send the kit; it is in place only when its hash is right, and older ones go.
 
     Each deploy writes a file of its own: two at once would write into each other's. Kits of other versions stay for a
-    day, since another deploy may be using one.
+    day, since another deploy may be using one. Units of the box call the newest by a link.
     """
     path = shlex.quote(_kit_path())
     script = f"""
@@ -157,7 +157,8 @@ umask 022; mkdir -p {KIT_FOLDER} && part=$(mktemp {KIT_FOLDER}/.part-XXXXXX) || 
 trap 'rm -f "$part"' EXIT
 cat > "$part" || exit 1
 [ "$(sha256sum < "$part" | cut -c1-64)" = {kit().digest} ] || {{ echo damaged; exit 1; }}
-chmod 644 "$part" && sync "$part" && mv "$part" {path} && sync {KIT_FOLDER}
+chmod 644 "$part" && sync "$part" && mv "$part" {path} || exit 1
+ln -s {shlex.quote(kit().name)} "$part" && mv -T "$part" {KIT_FOLDER}/gpufleet-kit.pyz; sync {KIT_FOLDER}
 find {KIT_FOLDER} -name '.part-*' -mmin +60 -delete
 find {KIT_FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
 """

@@ -39,7 +39,7 @@ def activated(box: Deployment) -> Commands:
 def _activate(box: Deployment, change: InstanceChange) -> None:
     # What leaves gives its port and memory to the first that starts, and comes back when that one fails.
     leaving = box.changes.leaving if change is box.changes.instances[0] else []
-    answer = box.call("activate", {**spec(change), "instead_of": leaving})
+    answer = box.call("job", {"verb": "activate", "spec": {**spec(change), "instead_of": leaving}})
     how = "restarted and gated" if answer["restarted"] else "gated without a restart"
     box.host.log(f"{change.instance.name} serves {change.release.digest}: {how} in {answer['seconds']} s")
     session.of(box.host.name).gates[change.instance.name] = answer
@@ -54,5 +54,7 @@ def spec(change: InstanceChange) -> dict[str, Any]:
         "runtime": instance.runtime.path,
         "model": model_path(instance),
         "port": instance.port,
+        "gpus": change.gpus,
+        "warm": [instance.runtime.path, model_path(instance)],
         "gate": gate_spec(instance),
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import files, gate, listeners, model, release, runtime, state, systemd
+from hostkit import files, gate, listeners, model, release, resume_unit, runtime, state, systemd
 from hostkit.errors import Failure
 from hostkit.guard import Tell
 
@@ -31,6 +31,7 @@ class FakeBox:
             (release, "INSTANCES", "instances"),
             (model, "MODELS", "models"),
             (runtime, "RUNTIMES", "runtimes"),
+            (resume_unit, "KIT", "kit/gpufleet-kit.pyz"),
         ):
             monkeypatch.setattr(module, name, str(root / value))
         (root / "units").mkdir()
@@ -50,7 +51,15 @@ class FakeBox:
             self.active = "active" if arguments[0] == "restart" else "inactive"
         return ""
 
-    def _gate(self, unit: str, port: int, wanted: dict[str, Any], began: float, old: int | None) -> dict[str, Any]:
+    def _gate(
+        self,
+        unit: str,
+        port: int,
+        wanted: dict[str, Any],
+        began: float,
+        old: int | None,
+        history: Any = (),
+    ) -> dict[str, Any]:
         digest = self.current("tiny")
         if digest in self.gate_fails:
             raise Failure("the answer is wrong", "look at it")

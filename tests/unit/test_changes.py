@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from gpufleet.changes import changes
+from gpufleet.errors import ConfigError
 from gpufleet.plan import BoxPlan
 from gpufleet.render import release
 from tests.unit.fleets import gpu_facts, plan
+
+UNKNOWN = "; it goes down for that, no figure yet for how long"
 
 
 def deployed() -> dict[str, Any]:
@@ -68,10 +71,10 @@ def test_nothing_to_do() -> None:
         ("instances", {}, ": new"),
         ("instances/tiny/service/active", "inactive", ": its service is inactive"),
         ("instances/tiny/service/enabled", False, ": its service is not enabled"),
-        ("instances/tiny/current", "0" * 16, ": its configuration changed (was 0000000000000000)"),
-        ("instances/tiny/drift", ["serve.yaml: modified"], ": serve.yaml: modified"),
-        ("instances/tiny/stale", True, ": an earlier activation did not end"),
-        ("instances/tiny/gated", "0" * 16, ": an earlier activation did not end"),
+        ("instances/tiny/current", "0" * 16, ": its configuration changed (was 0000000000000000)" + UNKNOWN),
+        ("instances/tiny/drift", ["serve.yaml: modified"], ": serve.yaml: modified" + UNKNOWN),
+        ("instances/tiny/stale", True, ": an earlier activation did not end" + UNKNOWN),
+        ("instances/tiny/gated", "0" * 16, ": an earlier activation did not end" + UNKNOWN),
     ],
 )
 def test_exactly_the_missing_thing(path: str, value: Any, line: str) -> None:
@@ -80,7 +83,7 @@ def test_exactly_the_missing_thing(path: str, value: Any, line: str) -> None:
     assert [item for item in found.lines() if not (anew and item.startswith(anew))] == [
         next(item for item in found.lines() if item.endswith(line))
     ]
-    assert bool(anew) == any(item.endswith("anew") for item in found.lines())
+    assert bool(anew) == any(item.endswith("anew" + UNKNOWN) for item in found.lines())
 
 
 def test_a_lost_link_is_told_from_a_changed_configuration() -> None:
@@ -134,3 +137,43 @@ def test_of_many_packages_some_are_named() -> None:
     facts = deployed()
     facts["apt"]["installed"] = [f"cuda-{index}" for index in range(9)]
     assert changes(plan(facts)).lines() == ["hold cuda-0, cuda-1, cuda-2 and 6 more"]
+
+
+def activated(down: float | None) -> dict[str, Any]:
+    line = {"at": "2026-11-29T17:40:00Z", "digest": "1" * 16, "outcome": "activated"}
+    return {**line, "down_seconds": down, "ready_seconds": 60.0, "tokens_per_second": None}
+
+
+def test_how_long_it_was_down_the_last_time_is_said_before_it_is_taken_down() -> None:
+    facts = deployed()
+    facts["instances"]["tiny"]["history"] = [activated(80.0), activated(92.4), activated(None)]
+    facts["instances"]["tiny"]["stale"] = True
+    assert changes(plan(facts)).lines()[0].endswith("did not end; last time 92 s down")
+    facts["instances"]["tiny"]["service"]["active"] = "failed"
+    assert changes(plan(facts)).lines()[0].endswith(": its service is failed")
+
+
+def test_an_activation_that_was_cut_off_is_a_reason() -> None:
+    facts = deployed()
+    facts["instances"]["tiny"]["activation"] = {"to": "2" * 16, "step": "gating"}
+    assert f": its activation of {'2' * 16} did not end (at gating)" in changes(plan(facts)).lines()[0]
+
+
+def test_an_instance_that_is_held_is_left_alone() -> None:
+    facts = deployed() | {"runtimes": {}, "models": {}}
+    held = {"since": "2026-11-29T17:40:00Z", "by": "ann@desk", "digest": "1" * 16}
+    facts["instances"]["tiny"].update(current="1" * 16, held=held)
+    found = changes(plan(facts))
+    assert not found and found.lines() == []
+    assert found.notes() == [
+        f"tiny is left as it is: held since 2026-11-29T17:40:00Z on release {'1' * 16} by ann@desk, until "
+        "`gpufleet unhold` (box-1 tiny)"
+    ]
+    other = changes(plan(facts, {"serve": []}))
+    assert other.leaving == [] and list(other.held) == ["tiny"]
+
+
+@pytest.mark.parametrize("name", ["resume", "host", "share"])
+def test_names_of_units_that_are_no_instances_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"cannot be named {name}"):
+        plan(gpu_facts(), {"serve": [{"model": "tiny", "name": name}]})

@@ -257,3 +257,20 @@ def test_a_unit_that_cannot_start_is_an_error(units: Systemd) -> None:
     with pytest.raises(Failure, match=r"cannot start gpufleet-job-.*: Failed to connect to bus"):
         job.run(spec_of(RESULT))
     assert not [name for name in units.left() if name.endswith(".json")]
+
+
+def test_the_same_work_of_another_run_is_the_same_job(units: Systemd) -> None:
+    name = job.identity("activate", {"digest": "a", "run": "1"})
+    assert name == job.identity("activate", {"digest": "a", "run": "2"})
+    assert name != job.identity("activate", {"digest": "b", "run": "1"})
+    assert name != job.identity("restart", {"digest": "a", "run": "1"})
+
+
+@pytest.mark.parametrize("verb", ["activate", "rollback", "restart"])
+def test_an_activation_that_is_killed_is_finished_by_the_box(units: Systemd, verb: str) -> None:
+    with pytest.raises(Failure, match="ended by signal 9") as caught:
+        job.run({**spec_of("die"), "verb": verb})
+    assert "-u gpufleet-resume" in caught.value.remedy
+    (call,) = units.calls
+    assert "--property=OnFailure=gpufleet-resume.service" in call and "Nice" not in call
+    assert "OnFailure" not in " ".join(job.PROPERTIES)

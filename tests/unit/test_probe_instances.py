@@ -59,6 +59,9 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
         "gated": None,
         "stale": False,
         "port": None,
+        "activation": None,
+        "held": None,
+        "history": [],
     }
 
 
@@ -95,6 +98,9 @@ def test_current_absent_or_dangling(box: Box) -> None:
         "gated": None,
         "stale": False,
         "port": None,
+        "activation": None,
+        "held": None,
+        "history": [],
     }
     box.current.unlink()
     assert box.read()["current"] is None

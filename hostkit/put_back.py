@@ -1,0 +1,101 @@
+"""The way back of an activation that failed: to the last release that passed its gate, by that release's own gate."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Optional
+
+from hostkit import events, gate, gates, retire, switch, systemd
+from hostkit.errors import Failure
+from hostkit.releases import current_release
+from hostkit.roots import Roots
+
+if TYPE_CHECKING:
+    from hostkit.activation import Activation
+
+START_SECONDS = 1800  # of a release whose gate is not known
+
+
+def after(activation: "Activation", failure: Failure) -> None:
+    """Undo what `activation` did before `failure`, which then says at its end what serves now."""
+    books, record = activation.books, activation.books.record
+    gating = record["step"] == "gating"
+    back = record["touched"] and activation.restart
+    event, told = "gate-failed" if gating else "activation-failed", {"step": record["step"], "cause": failure.cause}
+    books.careful(lambda: books.line(event, back=record["from"] if back else None, **told))
+    if back and not (gating and record["from"] == record["to"]):
+        release_before(activation, failure)
+        return
+    # Nothing was stopped yet, or what serves is what served before: there is nothing better to go back to.
+    failure.remedy += "; the instance is left as it is" if gating else as_before(activation)
+    resume_leaving(activation, failure)
+    stale = {"stale": True} if gating or back else {}
+    books.careful(lambda: books.close("left", told, **stale))
+    tell_trouble(activation, failure)
+
+
+def as_before(activation: "Activation") -> str:
+    current = current_release(Roots(), switch.home_of(activation.name))
+    if current and systemd.show(activation.unit)["active"] == "active":
+        return "; nothing was stopped, release {} serves as before".format(current)
+    return "; nothing was changed"
+
+
+def release_before(activation: "Activation", failure: Failure) -> None:
+    """Put back and gate what last passed its gate; with no such release the instance is stopped and not current.
+
+    Where even that fails, the record stays in the state: gpufleet-resume tries again.
+    """
+    books, name, back = activation.books, activation.name, activation.books.record["from"]
+    told: dict = {"back": back, "ok": False}
+    fields: dict = {"stale": True}
+    try:
+        books.careful(lambda: books.step("putting-back", touched=True))
+        if not switch.is_staged(name, back):
+            retire.take_off(name)
+            failure.remedy += "; there is no release before it, the instance is stopped"
+            told, fields = {"back": None, "ok": True}, {"stale": False, "gated": None}
+        else:
+            events.log("putting release {} back".format(back))
+            switch.to(name, back)
+            before, began, moment = systemd.show(activation.unit)["pid"], time.monotonic(), time.time()
+            systemd.restart(activation.unit)
+            books.careful(lambda: books.step("gating-back"))
+            try:
+                answer = gated(activation, back, moment, before)
+            except Failure as second:
+                failure.remedy += "; release {} was put back and does not answer: {}".format(back, second.cause)
+                told["cause"] = second.cause
+            else:
+                failure.remedy += "; release {} serves again".format(back)
+                measured = activation.measured(answer, began)
+                told.update(measured, ok=True)
+                fields = {"stale": False, "history": books.history(back, "put back", answer, measured)}
+        resume_leaving(activation, failure)
+    except Exception as error:
+        failure.remedy += "; putting back failed, too: {}".format(error)
+    else:
+        books.careful(lambda: books.close("put-back", told, **fields))
+    tell_trouble(activation, failure)
+
+
+def gated(activation: "Activation", digest: str, moment: float, before: Optional[int]) -> dict:
+    """By the release's own gate; of one that an older version activated, only that it answers."""
+    kept, unit, known = gates.read(activation.name, digest), activation.unit, activation.books.known
+    if kept:
+        return gate.run(unit, kept["port"], kept["gate"], moment, before, history=activation.history)
+    port = int(known.get("port") or activation.spec.get("port") or 0)
+    wanted = activation.spec.get("gate") or {"host": "127.0.0.1", "timeout": START_SECONDS}
+    gate.wait(unit, port, wanted, moment, before)
+    return {}
+
+
+def resume_leaving(activation: "Activation", failure: Failure) -> None:
+    if activation.books.record["touched"]:
+        for other in activation.leaving:
+            systemd.restart(other)
+            failure.remedy += "; {} runs again".format(other)
+
+
+def tell_trouble(activation: "Activation", failure: Failure) -> None:
+    failure.remedy += "".join("; could not be written down: {}".format(said) for said in activation.books.trouble)
