@@ -33,6 +33,7 @@ class Instance:
     """`args` and `env` are the engine's own names; `flags`, `variables` and `choices` have the history of each value.
 
     + gpus: indexes of NVML, in PCI order; `uuids` are theirs
+    + sizes: memory of its GPUs in MiB, None where the driver does not say
     + size: GPUs it is to have; more than `gpus` when the box has not enough
     + link: the weakest between two of its GPUs, None for fewer than two
     + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
@@ -46,6 +47,7 @@ class Instance:
     traits: tuple[str, ...]
     gpus: tuple[int, ...]
     uuids: tuple[str, ...]
+    sizes: tuple[int | None, ...]
     size: int
     link: str | None
     port: int
@@ -119,6 +121,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         traits=tuple(traits),
         gpus=place.gpus,
         uuids=tuple(str(gpu["uuid"]) for gpu in cards),
+        sizes=tuple(gpu.get("memory_mib") for gpu in cards),
         size=place.size,
         link=link,
         port=port,
