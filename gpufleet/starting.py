@@ -38,8 +38,8 @@ def spec(instance: Instance) -> dict[str, Any]:
 def needs(instance: Instance) -> list[dict[str, Any]]:
     """[{"uuid", "need_mib"}]: what has to be free on each card; 0 where nobody knows.
 
-    vLLM asks for `gpu-memory-utilization` of what CUDA shows of the card before it loads anything, and ends when that is
-    not free. Of another engine it is the least that it takes, where the model's page gives sizes.
+    vLLM asks for `gpu-memory-utilization` of what CUDA shows of the card before it loads anything, and ends when that
+    is not free. Of another engine it is the least that it takes, where the model's page gives sizes.
     """
     return [
         {"uuid": uuid, "need_mib": _need(instance, size)}

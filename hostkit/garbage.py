@@ -97,7 +97,9 @@ def stored(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
 
 def kits() -> "Iterator[tuple[str, str, str, float]]":
     # What runs this, and what units run: the link to the newest kit.
-    ours = {os.path.basename(os.path.realpath(path)) for path in (sys.argv[0], os.path.join(install.kit_folder(), LINK))}
+    ours = {
+        os.path.basename(os.path.realpath(path)) for path in (sys.argv[0], os.path.join(install.kit_folder(), LINK))
+    }
     used = {used_uv(name) for name in entries(runtime.RUNTIMES)}
     for name in entries(install.kit_folder()):
         path = os.path.join(install.kit_folder(), name)

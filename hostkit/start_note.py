@@ -12,7 +12,7 @@ NAME = "start.json"
 
 
 def read(folder: str) -> dict:
-    """{"began": seconds since boot or null, "failed": {...} or null, "wiped": whether caches went since a good start}"""
+    """{"began": seconds since boot or null, "failed": {...} or null, "wiped": since a good start}"""
     try:
         with open(os.path.join(folder, NAME), encoding="utf-8") as handle:
             found = json.load(handle)

@@ -14,7 +14,7 @@ class Unknown(Exception):
 
 
 class Holder(NamedTuple):
-    """A process on a card; `mib` is None where the driver does not say. `unit`: of systemd, None for a login or none."""
+    """A process on a card; `mib` is None where the driver does not say, `unit` for what systemd did not start."""
 
     pid: int
     mib: Optional[int]
@@ -101,7 +101,9 @@ def describe(pid: int, mib: Optional[int], proc: str = "/proc") -> Holder:
     """Who a process is; one that is gone, or of another container, keeps its number only."""
     folder = os.path.join(proc, str(pid))
     unit = re.search(r"/([^/\n]+\.service)", text(folder + "/cgroup"))
-    return Holder(pid, mib, text(folder + "/comm").strip() or "a process", owner(folder), unit.group(1) if unit else None)
+    return Holder(
+        pid, mib, text(folder + "/comm").strip() or "a process", owner(folder), unit.group(1) if unit else None
+    )
 
 
 def owner(path: str) -> str:

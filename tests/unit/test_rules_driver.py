@@ -82,7 +82,7 @@ CASES = [
     Case("GF121", "error", "2 GPUs are seen, 3", turing({"expect": {"gpus": 3}})),
     Case("GF122", "error", "-mig 0", each(mig=True)),
     Case("GF123", "info", "GPU 0 and 1", each(ecc=True)),
-    Case("GF124", "info", "nvidia-persistenced", each(persistence=False)),
+    Case("GF124", "info", "persistence mode is off", each(persistence=False)),
     Case("GF125", "info", "-pl 250", each(power={"limit_w": 200, "default_w": 250})),
     Case("GF126", "info", "8 PCIe lanes of 16", each(pcie={"width": 8, "width_max": 16})),
     Case("GF126", "warning", "1 PCIe", served(cards(link="PHB", of_each={"pcie": ONE_LANE}), TURING)),
