@@ -30,9 +30,9 @@ class Holder(NamedTuple):
 
 
 class Card(NamedTuple):
-    """`holders`: the largest first."""
+    """`number`: NVML's index; `holders`: the largest first."""
 
-    index: int
+    number: int
     free_mib: int
     holders: list
 
@@ -57,7 +57,7 @@ def short(gpus: Sequence[dict], leaving: Sequence[str] = ()) -> list:
             staying = [str(holder) for holder in card.holders if holder not in going]
             held = "held by " + "; ".join(staying) if staying else "no process that can be seen holds the rest"
             lines.append(
-                "GPU {} has {} MiB free, {} MiB are needed: {}".format(card.index, free, gpu["need_mib"], held)
+                "GPU {} has {} MiB free, {} MiB are needed: {}".format(card.number, free, gpu["need_mib"], held)
             )
     return lines
 

@@ -56,6 +56,7 @@ NEXT = packages(nvidia_driver=("580.159.03-0ubuntu1", "NVIDIA", "1:590.44-1"))
 NO_CARDS = {"gpus": [], "links": {}}
 XORG = [{"pid": 9, "memory_mib": 300, "name": "/usr/lib/xorg/Xorg", "kind": "graphics"}]
 
+POWER = {"host": {"power_limit": 200}}
 ONE_LANE = {"width": 1, "width_max": 16}
 
 CASES = [
@@ -83,7 +84,11 @@ CASES = [
     Case("GF122", "error", "-mig 0", each(mig=True)),
     Case("GF123", "info", "GPU 0 and 1", each(ecc=True)),
     Case("GF124", "info", "persistence mode is off", each(persistence=False)),
-    Case("GF125", "info", "-pl 250", each(power={"limit_w": 200, "default_w": 250})),
+    Case("GF125", "info", "host.power_limit: 250", each(power={"limit_w": 200, "default_w": 250})),
+    Case("GF124", "warning", "persistence mode is off", turing(POWER, of_each={"persistence": False})),
+    Case("GF130", "error", "100 to 280 W", turing({"host": {"power_limit": 300}})),
+    Case("GF130", "error", "cannot be limited to 99 W", turing({"host": {"power_limit": {"RTX 2080 Ti": 99}}})),
+    Case("GF131", "warning", "NVIDIA GeForce RTX 2080 Ti", turing({"host": {"power_limit": {"RTX 2080": 200}}})),
     Case("GF126", "info", "8 PCIe lanes of 16", each(pcie={"width": 8, "width_max": 16})),
     Case("GF126", "warning", "1 PCIe", served(cards(link="PHB", of_each={"pcie": ONE_LANE}), TURING)),
     Case("GF127", "warning", "Xorg", each(processes=XORG)),
