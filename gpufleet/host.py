@@ -51,7 +51,10 @@ def is_called(gpu: Mapping[str, Any], key: str) -> bool:
 def lines(plan: BoxPlan) -> list[str]:
     """What would be changed on the box, a line each; nothing where it did not tell of these things."""
     told = plan.facts.get("host")
-    if told is None:
+    blind = not plan.facts.get("gpus") and any(
+        error.get("source") == "nvml" for error in plan.facts.get("errors") or []
+    )
+    if told is None or blind:  # a driver that hangs now is no reason to forget the limits of its cards
         return []
     want = wanted(plan)
     refused = told.get("refused") or {}

@@ -58,7 +58,7 @@ def wait_for_memory(gpus: list, seconds: float) -> None:
     """Wait until each card has the free memory that is needed of it. Raises Failure after `seconds`."""
     if not gpus:
         return
-    began = told = time.monotonic()
+    began, told = time.monotonic(), -TELL_SECONDS
     while True:
         try:
             lines = vram.short(gpus)
@@ -74,7 +74,7 @@ def wait_for_memory(gpus: list, seconds: float) -> None:
                 "; ".join(lines),
                 "end what holds the memory; a process that cannot be ended needs a reboot",
             )
-        if told == began or now - told >= TELL_SECONDS:
+        if now - told >= TELL_SECONDS:
             events.log("waiting for free memory: " + "; ".join(lines))
             told = now
         time.sleep(LOOK_SECONDS)

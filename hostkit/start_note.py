@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 
-NAME = "start.json"
+NAME = "last-start.json"
 
 
 def read(folder: str) -> dict:

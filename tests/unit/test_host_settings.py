@@ -103,6 +103,8 @@ def test_what_the_box_refused_is_not_tried_again_unless_something_else_is_wanted
 
 def test_nothing_is_said_where_the_box_did_not_tell() -> None:
     assert not changes(box(ALL, None))
+    told = {"settings": "0" * 16, "unit": "current", "refused": {}}
+    assert not changes(box(ALL, told, gpus=[], errors=[{"source": "nvml", "message": "no answer within 20 s"}]))
 
 
 def test_a_limit_by_uuid_goes_before_the_longest_name() -> None:
