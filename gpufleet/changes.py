@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpufleet import host
 from gpufleet.models import Model
 from gpufleet.need import gpus
 from gpufleet.plan import BoxPlan, Instance
@@ -46,10 +47,12 @@ class Changes:
     + packages: to be installed
     + apt: what else apt has to be told, a line each
     + held: names of instances that are left as they are, and why; no changes
+    + host: settings of the box itself that differ, a line each
     """
 
     packages: list[str] = field(default_factory=list)
     apt: list[str] = field(default_factory=list)
+    host: list[str] = field(default_factory=list)
     runtimes: list[Runtime] = field(default_factory=list)
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
@@ -57,12 +60,13 @@ class Changes:
     held: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return bool(self.packages or self.apt or self.runtimes or self.models or self.instances or self.leaving)
+        parts = (self.packages, self.apt, self.host, self.runtimes, self.models, self.instances, self.leaving)
+        return any(parts)
 
     def lines(self) -> list[str]:
         """One line for each thing that would be done."""
         lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
-        lines += self.apt
+        lines += self.apt + self.host
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
         lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
         lines += [change.line() for change in self.instances]
@@ -88,6 +92,7 @@ def changes(plan: BoxPlan) -> Changes:
     return Changes(
         packages=_packages(plan),
         apt=_apt(plan),
+        host=host.lines(plan),
         runtimes=renewed,
         models=moved,
         instances=[change for change in found if change.reasons],
@@ -131,20 +136,20 @@ def _packages(plan: BoxPlan) -> list[str]:
 
 def _apt(plan: BoxPlan) -> list[str]:
     """Holds and the list of unattended-upgrades: nothing where the box did not tell of them."""
-    found, host = plan.facts.get("apt"), plan.settings.host
-    if not found or not host.install_packages:
+    found, wanted = plan.facts.get("apt"), plan.settings.host
+    if not found or not wanted.install_packages:
         return []
     lines = []
     on_hold = {*found["held"], *(plan.facts.get("holds") or [])}
     free = [name for name in found["installed"] if name not in on_hold]
-    if host.hold_packages and free:
+    if wanted.hold_packages and free:
         lines.append(f"hold {_some(free)}")
-    elif not host.hold_packages and found["held"]:
+    elif not wanted.hold_packages and found["held"]:
         lines.append(f"release the hold of {_some(found['held'])}")
-    wanted = keeps_off(plan)
-    if wanted and found["upgrades"] != "current":
+    keep = keeps_off(plan)
+    if keep and found["upgrades"] != "current":
         lines.append(f"keep unattended-upgrades off driver and toolkit: {UPGRADES} is {found['upgrades']}")
-    elif wanted is False and found["upgrades"] != "missing":
+    elif keep is False and found["upgrades"] != "missing":
         lines.append(f"remove {UPGRADES}")
     return lines
 
@@ -157,7 +162,7 @@ def _some(names: Sequence[str]) -> str:
 def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: list[Model]) -> InstanceChange:
     wanted = release(instance)
     found = (plan.facts.get("instances") or {}).get(instance.name)
-    needed = gpus(instance, plan.facts)
+    needed = gpus(instance)
     if found is None:
         return InstanceChange(instance, wanted, True, ["new"], gpus=needed)
     reasons = []

@@ -22,6 +22,16 @@ CACHES = {
 }
 
 
+def state_path(name: str) -> str:
+    """The home of an instance's service, its own to write in."""
+    return f"/var/lib/gpufleet-{name}"
+
+
+def cache_path(name: str, runtime: Runtime, model: Model) -> str:
+    """Compile caches of an instance, apart for each runtime and model."""
+    return f"/var/cache/gpufleet-{name}/{runtime.name}/{model.name}-{model.revision}"
+
+
 def always(cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Which cards, whatever any layer says.
 
@@ -46,10 +56,10 @@ def computed(
         cuda = f"/usr/local/cuda-{version(toolkit)}"
         path.append(f"{cuda}/bin")
         found.append(("computed: the toolkit", {"CUDA_HOME": cuda, "LD_LIBRARY_PATH": f"{cuda}/lib64"}))
-    cache = f"/var/cache/gpufleet-{name}/{runtime.name}/{model.name}-{model.revision}"
+    cache = cache_path(name, runtime, model)
     places = {
         "PATH": ":".join([*path, *SYSTEM_PATH]),
-        "HOME": f"/var/lib/gpufleet-{name}",
+        "HOME": state_path(name),
         **{name: f"{cache}/{folder}" for name, folder in CACHES.items()},
         "HF_HUB_OFFLINE": "1",
     }

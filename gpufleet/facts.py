@@ -160,6 +160,17 @@ class Apt(Fact):
     upgrades: Literal["current", "changed", "missing"]
 
 
+class Refused(Fact):
+    wanted: bool | int | str
+    why: str
+
+
+class Host(Fact):
+    settings: str | None
+    unit: Literal["current", "changed", "missing"]
+    refused: dict[str, Refused]
+
+
 class Compilers(Fact):
     gcc: str | None
     gxx: str | None = Field(alias="g++")
@@ -248,6 +259,9 @@ class Facts(Fact):
     cpu: Cpu | Nothing
     memory: Memory | Nothing
     overcommit_memory: int | None
+    swappiness: int | None = None
+    hosts_entry: bool | None = None
+    host: Host | None = None
     disks: dict[str, Disk]
     shm_mib: Count
     shm_free_mib: Count

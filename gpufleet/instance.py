@@ -34,6 +34,7 @@ class Instance:
     """`args` and `env` are the engine's own names; `flags`, `variables` and `choices` have the history of each value.
 
     + gpus: indexes of NVML, in PCI order; `uuids` and `bus_ids` are theirs
+    + sizes: memory of its GPUs in MiB, None where the driver does not say
     + size: GPUs it is to have; more than `gpus` when the box has not enough
     + link: the weakest between two of its GPUs, None for fewer than two
     + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
@@ -49,6 +50,7 @@ class Instance:
     gpus: tuple[int, ...]
     uuids: tuple[str, ...]
     bus_ids: tuple[str, ...]
+    sizes: tuple[int | None, ...]
     size: int
     link: str | None
     port: int
@@ -127,6 +129,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         gpus=place.gpus,
         uuids=tuple(str(gpu["uuid"]) for gpu in cards),
         bus_ids=tuple(str(gpu["bus_id"]) for gpu in cards),
+        sizes=tuple(gpu.get("memory_mib") for gpu in cards),
         size=place.size,
         link=link,
         port=port,

@@ -1,8 +1,8 @@
-"""What an instance's cards must have free before it starts, as the box checks it before the stop. No I/O."""
+"""What an instance's cards must have free before it starts: its box checks it before a stop and at each start."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from typing import Any
 
 from gpufleet.instance import Instance
@@ -12,25 +12,21 @@ from gpufleet.memory_args import fraction, number
 UTILIZATION = 0.92  # vLLM's default of gpu-memory-utilization
 
 
-def gpus(instance: Instance, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """[{"uuid", "need_mib"}] of each card, never more than the card has; none for an instance on the CPU.
+def gpus(instance: Instance) -> list[dict[str, Any]]:
+    """[{"uuid", "need_mib"}] of each card; 0 where nobody knows; none for an instance on the CPU.
 
-    vLLM refuses to start where less is free than `gpu-memory-utilization` of the card; what its context takes comes
-    before that. Of an engine that says nothing of the kind, and of a model without sizes, nothing is asked.
+    vLLM asks for `gpu-memory-utilization` of what CUDA shows of the card before it loads anything, and ends when that
+    is not free. Of another engine it is the least that it takes, where the model's page gives sizes. What the driver's
+    context takes besides is left out: it is an estimate, and a better one would change each release.
     """
-    by_index = {gpu["index"]: gpu for gpu in facts.get("gpus") or []}
-    cards = [by_index[index] for index in instance.gpus]
     return [
-        {"uuid": str(card["uuid"]), "need_mib": _need(instance, int((card["memory_mib"] or 0) * (1 - RESERVED)))}
-        for card in cards
+        {"uuid": uuid, "need_mib": _need(instance, size)}
+        for uuid, size in zip(instance.uuids, instance.sizes, strict=True)
     ]
 
 
-def _need(instance: Instance, usable_mib: int) -> int:
-    memory, args = instance.memory, instance.args
-    context = memory.context_mib if memory else 0
-    if instance.stack.engine == "vllm" and number(args.get("kv-cache-memory-bytes"), -1) < 0:
-        need = context + int(usable_mib * fraction(args.get("gpu-memory-utilization"), UTILIZATION))
-    else:
-        need = context + (memory.budget_mib if memory else 0)
-    return min(need, usable_mib)
+def _need(instance: Instance, size: int | None) -> int:
+    if instance.stack.engine == "vllm" and size and number(instance.args.get("kv-cache-memory-bytes"), -1) < 0:
+        share = fraction(instance.args.get("gpu-memory-utilization"), UTILIZATION)
+        return math.ceil(size * (1 - RESERVED) * min(max(share, 0.0), 1.0))
+    return instance.memory.budget_mib if instance.memory else 0

@@ -9,18 +9,26 @@ from functools import cache
 
 import jinja2
 
+from gpufleet import starting
 from gpufleet.instance import Instance
 from gpufleet.paths import ROOT, product_files
 from gpufleet.spelling import config, words
 
+STOP_SECONDS = 60  # what still runs then is killed, and with it what holds the cards
+SPARE_SECONDS = 60  # beside the wait for free memory: a start on a slow disk
+
 
 @dataclass(frozen=True)
 class Release:
-    """All files of one instance, by path relative to the release's directory; `digest` is of the manifest."""
+    """All files of one instance, by path relative to the release's directory; `digest` is of the manifest.
+
+    `links`: symbolic links beside them, by name; the manifest names them.
+    """
 
     instance: str
     digest: str
     files: dict[str, str]
+    links: dict[str, str]
 
 
 def model_path(instance: Instance) -> str:
@@ -37,25 +45,29 @@ def release(instance: Instance) -> Release:
         "name": instance.name,
         "title": f"{instance.model.name} by {instance.stack.name}",
         "command": command(instance),
+        "kit": starting.KIT,
+        "start_file": starting.FILE,
         "model": model_path(instance),
         "release": f"{instance_path(instance)}/current",
         # A model that lies in somebody's home must be readable there; nothing else of it is.
         "home": (instance.model.source.path or "").startswith(("/home/", "/root/")),
-        "start_timeout": instance.model.gate.timeout,
+        "start_timeout": max(instance.model.gate.timeout, starting.WAIT_SECONDS + SPARE_SECONDS),
+        "stop_timeout": STOP_SECONDS,
     }
     files = {
-        f"gpufleet-{instance.name}.service": _templates().get_template("instance.service.j2").render(values),
+        starting.unit_name(instance): _templates().get_template("instance.service.j2").render(values),
         "serve.yaml": config(instance.args, instance.stack.table),
         "serve.env": environment_file(instance.env),
+        starting.FILE: json.dumps(starting.spec(instance), indent=1, sort_keys=True) + "\n",
     }
+    links = {"runtime": instance.runtime.path, "model": model_path(instance)}
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     # What the service reads besides its files: another model under the same name is another release.
     source = hashlib.sha256(instance.model.source.model_dump_json().encode()).hexdigest()
-    parts = {"schema": 1, "files": digests, "model": source, "runtime": instance.runtime.name}
+    parts = {"schema": 1, "files": digests, "links": links, "model": source, "runtime": instance.runtime.name}
     manifest = json.dumps(parts, indent=1, sort_keys=True) + "\n"
-    return Release(
-        instance.name, hashlib.sha256(manifest.encode()).hexdigest()[:16], {**files, "manifest.json": manifest}
-    )
+    digest = hashlib.sha256(manifest.encode()).hexdigest()[:16]
+    return Release(instance.name, digest, {**files, "manifest.json": manifest}, links)
 
 
 def command(instance: Instance) -> list[str]:

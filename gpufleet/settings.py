@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from gpufleet.schema import Args, Data, Env, Name, Url, address
+from gpufleet.schema import Args, Data, Env, Name, OneLine, Url, address
 
 Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -26,6 +26,12 @@ FileMirror = Annotated[
 ]
 ModelMirror = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$")]
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
+
+
+Watts = Annotated[int, Field(ge=1, le=10_000)]
+Governor = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,15}$")]
+Swappiness = Annotated[int, Field(ge=0, le=200)]
+Keep = Annotated[int, Field(ge=2, le=100)]  # with fewer there is no way back
 
 
 class Serve(Data):
@@ -49,6 +55,13 @@ class Host(Data):
     toolkit: Toolkit | None = None  # "13-0", "none"; default: what the GPU and the stack ask for
     install_packages: bool = True  # False: apt is the owner's; what is missing is then refused by name
     hold_packages: bool = True  # hold the toolkit's, keep unattended-upgrades off it and the driver; False: undo that
+    # What follows is left as the box has it where it is None, and applied again at each boot where it is not.
+    persistence_mode: bool | None = None
+    power_limit: Watts | dict[OneLine, Watts] | None = None  # of all cards; or by a card's name or UUID
+    governor: Governor | None = None
+    overcommit_memory: Literal[0, 1, 2] | None = None
+    swappiness: Swappiness | None = None
+    hosts_entry: bool = True  # the box's own name in /etc/hosts, where no line has it
 
 
 class Mirrors(Data):
@@ -89,6 +102,7 @@ class Rollout(Data):
     on_refusal: Literal["stop", "leave out"] = "stop"  # what an error of this box's plan costs: the run, or the box
     speed_floor: Annotated[float, Field(ge=0, le=1)] | None = None
     gate_context: Annotated[int, Field(ge=0, le=1 << 20)] = 16384
+    keep: Keep = 3  # releases of each instance that stay on the box, the one in use included
 
 
 class Settings(Data):

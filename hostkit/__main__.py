@@ -1,6 +1,7 @@
-"""The kit's command: `python3 KIT VERB`, a JSON spec on standard input, JSON lines on standard output.
+"""The kit's command: `python3 KIT VERB [FILE]`, a JSON spec in the file or on standard input, JSON lines come out.
 
-The last line is an event `result` or `error`; everything before it is told to the user as it comes.
+The last line is an event `result` or `error`; everything before it is told to the user as it comes. What goes to
+systemd's journal is plain text. Units call it at each start of a service: what few verbs need is imported by those.
 """
 
 from __future__ import annotations
@@ -9,32 +10,33 @@ import importlib
 import json
 import os
 import sys
-import traceback
 
 from hostkit import events
 from hostkit.errors import Failure
 from hostkit.lock import box_lock
 
-CHANGING = ("apt", "build", "runtime", "model", "release", "activate", "rollback", "restart", "resume",
+CHANGING = ("apt", "host", "build", "runtime", "model", "release", "activate", "rollback", "restart", "resume",
             "hold", "unhold", "retire", "sweep")  # fmt: skip
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve")
+# What a unit runs as the services' user, who may not take the lock, and while an activation holds it.
+OF_UNITS = ("before-start", "after-stop")
+VERBS = UNLOCKED + OF_UNITS + CHANGING
 
 
 def main(argv: list | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
-    if len(arguments) != 1 or arguments[0] not in UNLOCKED + CHANGING:
-        events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(UNLOCKED + CHANGING))
+    events.plain = events.to_journal()
+    if len(arguments) not in (1, 2) or arguments[0] not in VERBS:
+        events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(VERBS))
         return 2
     verb = arguments[0]
     os.umask(0o022)  # the services' user must be able to read what root puts there, however strict root's own is
     try:
-        # One line of JSON; what follows it (the bytes of a file) is left for the verb to read.
-        line = "" if sys.stdin.isatty() else sys.stdin.buffer.readline().decode("utf-8")
-        spec = json.loads(line) if line.strip() else {}
-        module = importlib.import_module("hostkit." + verb)
-        if verb in UNLOCKED:
+        spec = read_file(arguments[1]) if len(arguments) == 2 else read_line()
+        module = importlib.import_module("hostkit." + verb.replace("-", "_"))
+        if verb not in CHANGING:
             result = module.run(spec)
         else:
             with box_lock(verb):
@@ -49,11 +51,27 @@ def main(argv: list | None = None) -> int:
         return 1
     except Exception as error:
         # Whatever it is, the controller gets it as one line with the place, and not as a traceback.
+        import traceback
+
         place = traceback.extract_tb(error.__traceback__)[-1]
         events.error("{!r} in {}, line {}".format(error, os.path.basename(place.filename), place.lineno), "report this")
         return 1
     events.result(result)
     return 0
+
+
+def read_file(path: str) -> dict:
+    with open(path, encoding="utf-8") as handle:
+        try:
+            return dict(json.load(handle))
+        except ValueError as error:
+            raise Failure("{} is no JSON: {}".format(path, error), "deploy this box: that puts its files right")
+
+
+def read_line() -> dict:
+    """One line of JSON; what follows it (the bytes of a file) is left for the verb to read."""
+    line = "" if sys.stdin.isatty() else sys.stdin.buffer.readline().decode("utf-8")
+    return dict(json.loads(line)) if line.strip() else {}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Iterator
 from hostkit import build, files, install, model, named, release, runtime, store
 
 CACHE = "/var/cache"
+LINK = "gpufleet-kit.pyz"
 OLD_CACHE = os.path.join(files.ROOT, "cache")  # of versions before the store
 # A deploy puts things there before a release names them; one that is under way has done so within this time.
 YOUNG_SECONDS = 3600
@@ -95,22 +96,17 @@ def stored(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
 
 
 def kits() -> "Iterator[tuple[str, str, str, float]]":
-    kits_in_use = (os.path.basename(sys.argv[0]), linked_kit())
+    # What runs this, and what units run: the link to the newest kit.
+    ours = {
+        os.path.basename(os.path.realpath(path)) for path in (sys.argv[0], os.path.join(install.kit_folder(), LINK))
+    }
     used = {used_uv(name) for name in entries(runtime.RUNTIMES)}
     for name in entries(install.kit_folder()):
         path = os.path.join(install.kit_folder(), name)
-        if re.fullmatch(r"gpufleet-kit-[0-9a-f]{12}\.pyz", name) and name not in kits_in_use:
+        if re.fullmatch(r"gpufleet-kit-[0-9a-f]{12}\.pyz", name) and name not in ours:
             yield "kit", path, "of another version of gpufleet", KIT_SECONDS
         elif name.startswith("uv-") and name not in used:
             yield "uv", path, "no runtime was installed with it", YOUNG_SECONDS
-
-
-def linked_kit() -> str:
-    """The kit that units of the box call."""
-    try:
-        return os.path.basename(os.readlink(os.path.join(install.kit_folder(), "gpufleet-kit.pyz")))
-    except OSError:
-        return ""
 
 
 def used_uv(name: str) -> str:

@@ -55,15 +55,21 @@ def _cpu(roots: Roots) -> dict[str, Any]:
         "threads": len(processors),
         "flags": sorted(_FLAGS.intersection(flags)),
         "numa_nodes": max(1, sum(bool(re.fullmatch(r"node\d+", name)) for name in roots.names(_NODES))),
-        "governor": _governor(roots),
+        "governor": governor(roots),
     }
 
 
-def _governor(roots: Roots) -> str | None:
+def governor(roots: Roots) -> str | None:
     """None in most virtual machines; several when the cores differ."""
-    cores = [name for name in roots.names(_CORES) if re.fullmatch(r"cpu\d+", name)]
-    texts = (roots.text_or_none(f"{_CORES}/{core}/cpufreq/scaling_governor") or "" for core in cores)
+    texts = (roots.text_or_none(path) or "" for path in governor_files(roots))
     return ", ".join(sorted({text.strip() for text in texts if text.strip()})) or None
+
+
+def governor_files(roots: Roots) -> list[str]:
+    """Of each core that has one, by absolute path."""
+    cores = (name for name in roots.names(_CORES) if re.fullmatch(r"cpu\d+", name))
+    paths = (f"{_CORES}/{core}/cpufreq/scaling_governor" for core in cores)
+    return [path for path in paths if os.path.exists(roots.path(path))]
 
 
 def _memory(roots: Roots) -> dict[str, int]:

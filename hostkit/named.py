@@ -75,10 +75,17 @@ def kept_releases(instance: str) -> list:
 
 
 def names_of(instance: str, digest: str) -> "tuple[str, str]":
-    """(runtime, `name/revision` of the model) of a release: its manifest has the one, its unit names both by path."""
+    """(runtime, `name/revision` of the model) of a release, by the links that its manifest names.
+
+    A release of before there were links has the one in its manifest, and both by path in its unit.
+    """
     folder = os.path.join(release.INSTANCES, instance, "releases", digest)
     try:
-        runtime = str(release.manifest(folder)["runtime"])
+        manifest = release.manifest(folder)
+        if "links" in manifest:
+            paths = dict(pair for link in manifest["links"].values() for pair in _PATH.findall(link))
+            return str(paths["runtimes"]), str(paths["models"])
+        runtime = str(manifest["runtime"])
         with open(os.path.join(folder, unit_name(instance)), encoding="utf-8") as handle:
             paths = dict(_PATH.findall(handle.read()))
         return runtime, str(paths["models"])

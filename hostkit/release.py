@@ -16,19 +16,23 @@ INSTANCES = os.path.join(files.ROOT, "instances")
 def run(spec: dict) -> dict:
     """Stage `files` {relative path: text} of `instance` as `releases/<digest>`; edited ones are put right.
 
-    The manifest is one of the files, and the digest is its hash. A file that was edited on the box is replaced and
-    the instance is marked stale, so that its service is restarted even when this run ends in between.
+    The manifest is one of the files, and the digest is its hash; it names the release's links, too. A file that was
+    edited on the box is replaced and the instance is marked stale, so that its service is restarted even when this run
+    ends in between. A link that was lost or moved is made again; no running service looks at it, so none is restarted.
     """
     ensure_user()
     directory = os.path.join(INSTANCES, spec["instance"], "releases", spec["digest"])
     wanted = {relative: text.encode() for relative, text in spec["files"].items()}
     if hashlib.sha256(wanted["manifest.json"]).hexdigest()[:16] != spec["digest"]:
         raise Failure("release {} does not match its manifest".format(spec["digest"]), "report this: it is a defect")
+    links = json.loads(spec["files"]["manifest.json"]).get("links", {})
     if not os.path.isdir(directory):
         aside = directory + ".incoming"
         shutil.rmtree(aside, ignore_errors=True)
         for relative, data in wanted.items():
             files.write(os.path.join(aside, relative), data)
+        for name, target in links.items():
+            files.link(target, os.path.join(aside, name))
         os.rename(aside, directory)
         files.sync_directory(os.path.dirname(directory))
         return {"staged": True, "repaired": []}
@@ -39,6 +43,9 @@ def run(spec: dict) -> dict:
             state.update(spec["instance"], stale=True)
             files.write(path, data)
             repaired.append(relative)
+    for name, target in sorted(links.items()):
+        if files.link(target, os.path.join(directory, name)):
+            repaired.append(name)
     if repaired:
         state.journal("repaired", instance=spec["instance"], digest=spec["digest"], files=repaired)
     return {"staged": False, "repaired": repaired}

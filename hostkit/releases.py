@@ -110,11 +110,18 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
         # nothing it says of the other files can be trusted
         yield MANIFEST + ": modified"
     else:
-        for path, sha256 in sorted(json.loads(manifest.decode())["files"].items()):
+        named = json.loads(manifest.decode())
+        for path, sha256 in sorted(named["files"].items()):
             content = _bytes(os.path.join(release, path))
             if content is None:
                 yield path + ": missing"
             elif hashlib.sha256(content).hexdigest() != sha256:
+                yield path + ": modified"
+        for path, target in sorted(named.get("links", {}).items()):
+            link = os.path.join(release, path)
+            if not os.path.lexists(link):
+                yield path + ": missing"
+            elif not os.path.islink(link) or os.readlink(link) != target:
                 yield path + ": modified"
     unit = f"{UNITS}/{unit_name(name)}"
     if not os.path.lexists(roots.path(unit)):

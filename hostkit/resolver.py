@@ -11,8 +11,7 @@ from hostkit.roots import Roots
 
 def read(roots: Roots, tell: Tell) -> dict[str, Any]:
     name = os.uname().nodename
-    hosts = (line.split("#")[0].split() for line in (roots.text_or_none("/etc/hosts") or "").splitlines())
-    if any(name in words[1:] for words in hosts):
+    if in_hosts(roots, name):
         return {"hostname_resolves": True}
     if not roots.real:
         return {"hostname_resolves": False}
@@ -25,3 +24,9 @@ def read(roots: Roots, tell: Tell) -> dict[str, Any]:
     except (OSError, UnicodeError):
         return {"hostname_resolves": False}
     return {"hostname_resolves": True}
+
+
+def in_hosts(roots: Roots, name: str) -> bool:
+    """Whether a line of /etc/hosts has this name."""
+    lines = (line.split("#")[0].split() for line in (roots.text_or_none("/etc/hosts") or "").splitlines())
+    return any(name in words[1:] for words in lines)

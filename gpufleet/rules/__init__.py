@@ -20,6 +20,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     memory,
     names,
     offloading,
+    power,
     ranges,
     runner,
     serving,

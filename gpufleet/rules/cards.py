@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpufleet.host import limits
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Level, Said, rule
 from gpufleet.rules.look import capability, gpus, listed, on_gpus
@@ -103,15 +104,18 @@ def ecc_on(plan: BoxPlan) -> Said:
     "persistence-off",
     level="info",
     source="field-problems 57; NVIDIA's driver persistence guide",
-    remedy="`systemctl enable --now nvidia-persistenced`.",
+    remedy="`host.persistence_mode`: `True`.",
 )
 def persistence_off(plan: BoxPlan) -> Said:
     """Without persistence mode the driver wakes each card anew, a second or two each, and forgets power limits."""
+    mode = plan.settings.host.persistence_mode
     found = [gpu["index"] for gpu in gpus(plan) if gpu.get("persistence") is False]
-    if found:
+    if found and not mode:
+        level: Level = "warning" if limits(plan) else "info"
         yield (
             f"persistence mode is off for GPU {listed(found)}",
-            "systemctl enable --now nvidia-persistenced, or nvidia-smi -pm 1",
+            "host.persistence_mode: True; or systemctl enable --now nvidia-persistenced",
+            level,
         )
 
 
@@ -120,17 +124,18 @@ def persistence_off(plan: BoxPlan) -> Said:
     "power-limit",
     level="info",
     source="field-problems 57; box B of the recipes is limited and reaches it",
-    remedy="`nvidia-smi -pl WATTS`; or leave it, when heat or the supply ask for it.",
+    remedy="`host.power_limit`; or leave it, when heat or the supply ask for it.",
 )
 def power_limit(plan: BoxPlan) -> Said:
     """A card may take less power than its maker meant: speeds are then not those of the same card elsewhere."""
+    meant = limits(plan)
     for gpu in gpus(plan):
         power = gpu.get("power") or {}
         limit, default = power.get("limit_w"), power.get("default_w")
-        if limit and default and limit < default:
+        if limit and default and limit < default and gpu.get("uuid") not in meant:
             yield (
                 f"GPU {gpu['index']} is limited to {limit} W of {default} W",
-                f"nvidia-smi -i {gpu['index']} -pl {default}, unless it is meant so",
+                f"host.power_limit: {default}, unless it is meant so",
             )
 
 

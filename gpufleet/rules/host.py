@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from gpufleet.host import refused
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import failed, on_gpus
@@ -160,16 +161,13 @@ def _kept_back(upgrades: Mapping[str, Any]) -> bool:
     "governor-powersave",
     level="warning",
     source="field-problems 56: 30 to 40 tok/s, and 60 to 70 with performance",
-    remedy="The governor `performance`.",
+    remedy='`host.governor`: `"performance"`.',
 )
 def governor_powersave(plan: BoxPlan) -> Said:
     """The processor saves power: each step of decoding waits for it, and speed is halved."""
     governor = (plan.facts.get("cpu") or {}).get("governor") or ""
-    if "powersave" in governor and on_gpus(plan):
-        yield (
-            f"the CPU governor is {governor}",
-            "cpupower frequency-set -g performance (package linux-cpupower, or linux-tools-generic)",
-        )
+    if "powersave" in governor and on_gpus(plan) and plan.settings.host.governor is None:
+        yield f"the CPU governor is {governor}", 'host.governor: "performance"'
 
 
 @rule(
@@ -177,11 +175,12 @@ def governor_powersave(plan: BoxPlan) -> Said:
     "hostname-unresolved",
     level="warning",
     source="seen: gloo waits 20 s for names at each start",
-    remedy="The box's own name in /etc/hosts.",
+    remedy="The box's own name in /etc/hosts: `host.hosts_entry`.",
 )
 def hostname_unresolved(plan: BoxPlan) -> Said:
     """The box does not know the address of its own name; the processes of an engine wait for it at each start."""
-    if plan.facts.get("hostname_resolves") is False and plan.instances:
+    writes = plan.settings.host.hosts_entry and plan.facts.get("hosts_entry") is False  # this deploy does
+    if plan.facts.get("hostname_resolves") is False and plan.instances and not writes:
         name = plan.facts.get("hostname") or "its own name"
         yield f"{name} does not resolve on the box", f'echo "127.0.1.1 {name}" >> /etc/hosts'
 
@@ -197,3 +196,17 @@ def clock_unsynchronised(plan: BoxPlan) -> Said:
     """The clock is not kept by NTP. When it is wrong, apt and downloads refuse signatures and certificates."""
     if (plan.facts.get("clock") or {}).get("synchronized") is False:
         yield "the clock is not synchronised", "timedatectl set-ntp true (package systemd-timesyncd or chrony)"
+
+
+@rule(
+    "GF610",
+    "host-setting-refused",
+    level="warning",
+    source="/proc/sys is read-only in containers; virtual machines scale no frequency",
+    remedy="Set it where the box runs, or take it out of `host`.",
+)
+def host_setting_refused(plan: BoxPlan) -> Said:
+    """The box did not take a value of `host` in an earlier deploy. It is not tried again while the same is wanted, but
+    at each boot."""
+    for what, why in refused(plan):
+        yield f"{what}: {why}", "set it on the machine that this box runs on, or take it out of `host`"

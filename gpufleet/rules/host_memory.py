@@ -120,17 +120,19 @@ def offload_beyond_memory(plan: BoxPlan) -> Said:
     "overcommit",
     level="warning",
     source="field-problems 55; Linux: Documentation/mm/overcommit-accounting",
-    remedy="`sysctl vm.overcommit_memory=1`, and a file in /etc/sysctl.d.",
+    remedy="`host.overcommit_memory`: `1`.",
 )
 def overcommit(plan: BoxPlan) -> Said:
     """The kernel refuses large mappings: with `vm.overcommit_memory` 2 those of any engine, with 0 those of a KV cache
     that is offloaded to the host."""
     mode = plan.facts.get("overcommit_memory")
+    if plan.settings.host.overcommit_memory is not None:
+        mode = plan.settings.host.overcommit_memory
     for instance in on_gpus(plan):
         if mode == 2 or (mode == 0 and _offload_mib(instance.args)):
             yield (
                 f"{instance.name}: vm.overcommit_memory is {mode}",
-                "echo vm.overcommit_memory=1 > /etc/sysctl.d/90-gpufleet.conf; sysctl --system",
+                "host.overcommit_memory: 1",
             )
 
 

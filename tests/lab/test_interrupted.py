@@ -92,8 +92,9 @@ def assert_nothing_half_done(lab: SmallLab) -> None:
       case "$place" in *.incoming) continue;; esac
       grep -qs "$place" $current/*.service && {{ test -f $place/.gpufleet-complete || echo "$place is not whole"; }}
     done
+    for link in runtime model; do test -e $current/$link || echo "$current/$link is not whole"; done
     cat $current/manifest.json
-    cd $current && sha256sum *.service serve.yaml serve.env
+    cd $current && sha256sum *.service serve.yaml serve.env start.json
     """
     said = lab.sh(BOX, script)
     assert "is not whole" not in said

@@ -63,9 +63,9 @@ class Box(Workshop):
         digest = hashlib.sha256(f"{instance}{self.count}".encode()).hexdigest()[:16]
         folder = self.root / "opt/instances" / instance / "releases" / digest
         folder.mkdir(parents=True)
-        (folder / "manifest.json").write_text(json.dumps({"schema": 1, "runtime": runtime, "model": "0" * 64}))
-        unit = f'ExecStart="/opt/gpufleet/runtimes/{runtime}/bin/vllm" "serve" "/opt/gpufleet/models/{of}" "--config"\n'
-        (folder / f"gpufleet-{instance}.service").write_text(unit)
+        links = {"runtime": f"/opt/gpufleet/runtimes/{runtime}", "model": f"/opt/gpufleet/models/{of}"}
+        manifest = {"schema": 1, "links": links, "runtime": runtime, "model": "0" * 64}
+        (folder / "manifest.json").write_text(json.dumps(manifest))
         os.utime(folder, (time.time() - age + self.count,) * 2)
         if current:
             link = self.root / "opt/instances" / instance / "current"
@@ -86,6 +86,19 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
 
 def swept(items: list[dict[str, Any]], models: bool = False) -> list[str]:
     return list(sweep.run({"paths": [item["path"] for item in items], "models": models})["removed"])
+
+
+def test_a_release_of_before_there_were_links_names_both_in_its_unit(box: Box) -> None:
+    digest = box.release("tiny", "engine-1", current=True)
+    folder = box.root / "opt/instances/tiny/releases" / digest
+    (folder / "manifest.json").write_text(json.dumps({"schema": 1, "runtime": "engine-7", "model": "0" * 64}))
+    with pytest.raises(Failure, match="nobody can tell what is in use"):
+        garbage.run({})
+    unit = 'ExecStart="/opt/gpufleet/runtimes/engine-7/bin/vllm" "serve" "/opt/gpufleet/models/tiny/r7" "--config"\n'
+    (folder / "gpufleet-tiny.service").write_text(unit)
+    box.runtime("engine-7")
+    box.put("opt/models/tiny/r7/model.safetensors")
+    assert box.found("runtime") == box.found("model") == []
 
 
 def test_an_empty_box_has_nothing(box: Box) -> None:
@@ -172,6 +185,9 @@ def test_older_kits_uvs_and_compile_caches_go(box: Box) -> None:
         box.put(f"var-cache/{name}/tiny-r1/cached.so")
         os.utime(box.root / "var-cache" / name, (0, 0))
     assert box.found("kit") == [f"kit/{OLD_KIT}"]
+    (box.root / "opt/kit" / garbage.LINK).symlink_to(OLD_KIT)  # what units run
+    assert box.found("kit") == []
+    (box.root / "opt/kit" / garbage.LINK).unlink()
     assert box.found("uv") == ["kit/uv-0.0.1-000000000000"]
     assert box.found("cache") == ["gpufleet-gone/engine-1", "gpufleet-tiny/engine-0"]
 
@@ -247,12 +263,12 @@ def test_a_file_that_is_being_written_is_left(box: Box) -> None:
     assert not box.stored(box.uv).parent.exists()
 
 
-@pytest.mark.parametrize("spoil", ["manifest.json", "gpufleet-tiny.service"])
-def test_with_a_release_that_cannot_be_read_nothing_is_called_garbage(box: Box, spoil: str) -> None:
+@pytest.mark.parametrize("spoilt", ["{", '{"schema": 1, "links": {"runtime": "/elsewhere"}}'])
+def test_with_a_release_that_cannot_be_read_nothing_is_called_garbage(box: Box, spoilt: str) -> None:
     digest = box.release("tiny", "engine-1", current=True)
     box.runtime("engine-1")
     shown = [{"path": str(box.root / "opt/runtimes/engine-1")}]
-    (box.root / "opt/instances/tiny/releases" / digest / spoil).write_text("{")
+    (box.root / "opt/instances/tiny/releases" / digest / "manifest.json").write_text(spoilt)
     for verb in (lambda: garbage.run({}), lambda: swept(shown)):
         with pytest.raises(Failure, match=f"release {digest} of tiny cannot be read"):
             verb()

@@ -15,15 +15,17 @@ from hostkit.roots import Roots
 UNIT = "gpufleet-qwen.service"
 
 
-def make_release(home: Path, files: dict[str, str]) -> str:
+def make_release(home: Path, files: dict[str, str], links: dict[str, str] | None = None) -> str:
     hashes = {path: hashlib.sha256(text.encode()).hexdigest() for path, text in files.items()}
-    manifest = json.dumps({"schema": 1, "files": hashes})
+    manifest = json.dumps({"schema": 1, "files": hashes, **({"links": links} if links else {})})
     digest = hashlib.sha256(manifest.encode()).hexdigest()[:16]
     release = home / "releases" / digest
     for path, text in files.items():
         (release / path).parent.mkdir(parents=True, exist_ok=True)
         (release / path).write_text(text)
     (release / "manifest.json").write_text(manifest)
+    for name, target in (links or {}).items():
+        (release / name).symlink_to(target)
     return digest
 
 
@@ -70,6 +72,22 @@ def test_files_changed_and_lost(box: Box) -> None:
     (box.release / UNIT).unlink()
     unit = f"/etc/systemd/system/{UNIT}"
     assert box.read()["drift"] == ["env/qwen.env: modified", f"{UNIT}: missing", f"{unit}: modified"]
+
+
+def test_links_lost_and_moved(box: Box) -> None:
+    links = {"model": "/opt/gpufleet/models/tiny/r1", "runtime": "/opt/gpufleet/runtimes/a"}
+    digest = make_release(box.home, {UNIT: "[Service]\nExecStart=/x\n"}, links)
+    box.current.unlink()
+    box.current.symlink_to(f"releases/{digest}")
+    release = box.home / "releases" / digest
+    assert box.read()["drift"] == []
+    (release / "model").unlink()
+    (release / "runtime").unlink()
+    (release / "runtime").symlink_to("/opt/gpufleet/runtimes/b")
+    assert box.read()["drift"] == ["model: missing", "runtime: modified"]
+    (release / "runtime").unlink()
+    (release / "runtime").write_text("/opt/gpufleet/runtimes/a")
+    assert box.read()["drift"] == ["model: missing", "runtime: modified"]
 
 
 def test_a_manifest_that_is_not_the_one_the_release_is_named_by(box: Box) -> None:

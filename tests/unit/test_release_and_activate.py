@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,38 @@ def start(box: FakeBox, digest: str, leaving: list[str] | None = None) -> dict[s
     box.asked.clear()
     spec = {"instance": "tiny", "digest": digest, "port": 8000, "gate": {}, "instead_of": leaving or []}
     return activate.run({**spec, **box.complete()})
+
+
+def linked(target: str) -> tuple[str, dict[str, str]]:
+    manifest = json.dumps({"schema": 1, "files": {}, "links": {"model": target, "runtime": "/opt/gpufleet/runtimes/a"}})
+    return hashlib.sha256(manifest.encode()).hexdigest()[:16], {"manifest.json": manifest}
+
+
+def test_links_are_part_of_a_release_and_made_again_without_a_restart(box: FakeBox) -> None:
+    digest, made = linked("/opt/gpufleet/models/tiny/r1")
+    spec = {"instance": "tiny", "digest": digest, "files": made}
+    assert release.run(spec) == {"staged": True, "repaired": []}
+    folder = box.root / "instances/tiny/releases" / digest
+    assert os.readlink(folder / "model") == "/opt/gpufleet/models/tiny/r1"
+    (folder / "model").unlink()
+    (folder / "model").symlink_to("/elsewhere")
+    (folder / "runtime").unlink()
+    assert release.run(spec) == {"staged": False, "repaired": ["model", "runtime"]}
+    assert os.readlink(folder / "model") == "/opt/gpufleet/models/tiny/r1"
+    assert release.run(spec) == {"staged": False, "repaired": []}
+    assert not state.instance("tiny").get("stale")
+    assert linked("/opt/gpufleet/models/tiny/r2")[0] != digest
+
+
+def test_a_directory_in_the_place_of_a_link_is_not_thrown_away(box: FakeBox) -> None:
+    digest, made = linked("/opt/gpufleet/models/tiny/r1")
+    spec = {"instance": "tiny", "digest": digest, "files": made}
+    release.run(spec)
+    folder = box.root / "instances/tiny/releases" / digest
+    (folder / "model").unlink()
+    (folder / "model").mkdir()
+    with pytest.raises(Failure, match="is a directory where a link should be"):
+        release.run(spec)
 
 
 def test_staging_twice_changes_nothing(box: FakeBox) -> None:

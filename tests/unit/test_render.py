@@ -9,6 +9,7 @@ import shlex
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpufleet import starting
 from gpufleet.plan import Instance
 from gpufleet.render import environment_file, release, unit_word
 from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
@@ -23,6 +24,9 @@ def test_a_release_is_named_by_its_manifest_and_the_manifest_names_every_file() 
     assert made == release(instance())
     assert made.digest == hashlib.sha256(made.files["manifest.json"].encode()).hexdigest()[:16]
     digests = json.loads(made.files["manifest.json"])["files"]
+    assert json.loads(made.files["manifest.json"])["links"] == made.links
+    assert made.links["model"] == "/opt/gpufleet/models/tiny/r1"
+    assert made.links["runtime"].startswith("/opt/gpufleet/runtimes/engine-cpu-")
     assert set(digests) == set(made.files) - {"manifest.json"}
     assert all(hashlib.sha256(made.files[name].encode()).hexdigest() == digest for name, digest in digests.items())
 
@@ -38,7 +42,17 @@ def test_the_unit_never_runs_as_root_and_limits_its_restarts() -> None:
     unit = release(instance()).files["gpufleet-tiny.service"]
     assert "\nUser=gpufleet\n" in unit
     assert unit.index("StartLimitBurst=") < unit.index("[Service]")
+    assert "=+" not in unit and "=!" not in unit
     assert 'ExecStart="/opt/gpufleet/runtimes/engine-cpu-' in unit
+
+
+def test_a_start_has_the_time_it_needs_and_no_less_than_the_wait_for_memory() -> None:
+    def seconds(timeout: int) -> int:
+        unit = release(instance(models=[model(gate={"timeout": timeout})])).files["gpufleet-tiny.service"]
+        return int(unit.split("\nTimeoutStartSec=")[1].split("\n")[0])
+
+    assert seconds(1800) == 1800
+    assert seconds(30) > starting.WAIT_SECONDS
 
 
 def test_a_model_in_a_home_can_be_read_there_and_no_other_can() -> None:

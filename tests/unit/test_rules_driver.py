@@ -56,6 +56,7 @@ NEXT = packages(nvidia_driver=("580.159.03-0ubuntu1", "NVIDIA", "1:590.44-1"))
 NO_CARDS = {"gpus": [], "links": {}}
 XORG = [{"pid": 9, "memory_mib": 300, "name": "/usr/lib/xorg/Xorg", "kind": "graphics"}]
 
+POWER = {"host": {"power_limit": 200}}
 ONE_LANE = {"width": 1, "width_max": 16}
 
 CASES = [
@@ -82,8 +83,12 @@ CASES = [
     Case("GF121", "error", "2 GPUs are seen, 3", turing({"expect": {"gpus": 3}})),
     Case("GF122", "error", "-mig 0", each(mig=True)),
     Case("GF123", "info", "GPU 0 and 1", each(ecc=True)),
-    Case("GF124", "info", "nvidia-persistenced", each(persistence=False)),
-    Case("GF125", "info", "-pl 250", each(power={"limit_w": 200, "default_w": 250})),
+    Case("GF124", "info", "persistence mode is off", each(persistence=False)),
+    Case("GF125", "info", "host.power_limit: 250", each(power={"limit_w": 200, "default_w": 250})),
+    Case("GF124", "warning", "persistence mode is off", turing(POWER, of_each={"persistence": False})),
+    Case("GF130", "error", "100 to 280 W", turing({"host": {"power_limit": 300}})),
+    Case("GF130", "error", "cannot be limited to 99 W", turing({"host": {"power_limit": {"RTX 2080 Ti": 99}}})),
+    Case("GF131", "warning", "NVIDIA GeForce RTX 2080 Ti", turing({"host": {"power_limit": {"RTX 2080": 200}}})),
     Case("GF126", "info", "8 PCIe lanes of 16", each(pcie={"width": 8, "width_max": 16})),
     Case("GF126", "warning", "1 PCIe", served(cards(link="PHB", of_each={"pcie": ONE_LANE}), TURING)),
     Case("GF127", "warning", "Xorg", each(processes=XORG)),
@@ -120,6 +125,12 @@ def test_it_is_found(case: Case) -> None:
         ("GF113", plan(cpu_facts(cuda_compat=["/usr/local/cuda-13.0/compat"]))),
         ("GF125", each(power={"limit_w": 250, "default_w": 250})),
         ("GF125", each(power={"limit_w": None, "default_w": None})),
+        ("GF124", turing({"host": {"persistence_mode": True}}, of_each={"persistence": False})),
+        ("GF125", turing(POWER, of_each={"power": {"limit_w": 200, "default_w": 250, "min_w": 100, "max_w": 280}})),
+        ("GF130", turing(POWER)),
+        ("GF130", turing({"host": {"power_limit": 300}}, of_each={"power": {"min_w": None, "max_w": None}})),
+        ("GF131", turing({"host": {"power_limit": {"RTX 2080 Ti": 200, "RTX 3090": 300}}})),
+        ("GF131", plan(cpu_facts(), {"host": {"power_limit": {"RTX 3090": 300}}})),
         ("GF126", each(pcie={"width": 16, "width_max": 16, "gen": 1, "gen_max": 3})),
         ("GF127", each(processes=[{"pid": 9, "memory_mib": 9, "name": "VLLM::EngineCore", "kind": "compute"}])),
         ("GF129", plan(cpu_facts(virtualization="wsl"))),

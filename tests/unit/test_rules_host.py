@@ -18,6 +18,7 @@ SMALL = {"/opt/gpufleet": {"free_mib": 3000, "total_mib": 4000}}
 BIG = stack(disk_mib=5000)
 UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
 SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
+SAVING = {"cores": 8, "threads": 16, "governor": "powersave"}
 SWAPPED = [{"model": "tiny", "name": "b"}, "tiny"]
 NO_PACKAGES = [{"source": "packages", "message": "no answer"}]
 TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]
@@ -25,6 +26,13 @@ TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "po
 
 def gpu(**facts: Any) -> BoxPlan:
     return served(cards(**facts), engine("sm75"))
+
+
+def refused(wanted: int) -> BoxPlan:
+    """A container that did not take vm.swappiness 10, and what is wanted of it now."""
+    known = {"swappiness": {"wanted": 10, "why": "/proc/sys is read-only here"}}
+    told = {"settings": "0" * 16, "unit": "current", "refused": known}
+    return plan(cpu_facts(host=told), {"host": {"swappiness": wanted}})
 
 
 MISSING = {"installed": [], "held": [], "upgrades": "missing"}
@@ -45,8 +53,9 @@ CASES = [
     Case("GF606", "warning", "#clear", gpu(unattended_upgrades=UPGRADES, apt={**MISSING, "upgrades": "current"})),
     Case("GF606", "warning", "hold_packages", NO_HOLDS),
     Case("GF606", "warning", "libnvidia", gpu(unattended_upgrades={"enabled": True, "blacklist": ["nvidia-", "("]})),
-    Case("GF607", "warning", "performance", gpu(cpu={"cores": 8, "threads": 16, "governor": "powersave"})),
+    Case("GF607", "warning", "performance", gpu(cpu=SAVING)),
     Case("GF608", "warning", "/etc/hosts", plan(cpu_facts(hostname_resolves=False))),
+    Case("GF610", "warning", "vm.swappiness is not 10: /proc/sys is read-only", refused(10)),
     Case("GF609", "warning", "timedatectl", plan(cpu_facts(clock={"synchronized": False}))),
 ]  # fmt: skip
 
@@ -71,7 +80,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF606", plan(cpu_facts(unattended_upgrades=UPGRADES))),
         ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": "performance"})),
         ("GF607", gpu(cpu={"cores": 8, "threads": 16, "governor": None})),
+        ("GF607", served(cards(cpu=SAVING), engine("sm75"), None, {"host": {"governor": "performance"}})),
         ("GF608", plan(cpu_facts(hostname_resolves=True))),
+        ("GF608", plan(cpu_facts(hostname_resolves=False, hosts_entry=False))),
+        ("GF610", refused(20)),
         ("GF609", plan(cpu_facts(clock={"synchronized": None}))),
     ],
 )

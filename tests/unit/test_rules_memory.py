@@ -89,6 +89,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF405", host({"kv-offloading-size": 6}, memory=memory(48000))),
         ("GF406", host(overcommit_memory=0)),
         ("GF406", host({"kv-offloading-size": 6}, overcommit_memory=1)),
+        ("GF406", served(cards(2, (8, 6), overcommit_memory=2), AMPERE, {}, {"host": {"overcommit_memory": 1}})),
         ("GF407", host({"gpu-memory-utilization": 0.92})),
         ("GF408", host({"gpu-memory-utilization": 0.92})),
         ("GF409", plan(cpu_facts(), models=[model(**shaped(weights_mib=1433))])),

@@ -1,0 +1,121 @@
+"""Before a service starts (ExecStartPre, as its own user): room on its cards, and nothing stale in its way."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import time
+
+from hostkit import events, start_note, vram
+from hostkit.errors import Failure
+
+SHM = "/dev/shm"
+OFFLOADED = re.compile(r"vllm_offload_.*\.mmap")
+LOOK_SECONDS, TELL_SECONDS = 1.0, 15.0
+
+
+def run(spec: dict) -> dict:
+    """Get an instance ready to start; raises Failure when its cards do not get free in time.
+
+    spec, which is a file of its release (gpufleet/starting.py):
+    + gpus: [{"uuid", "need_mib"}]; wait_seconds: for how long free memory is waited for
+    + state, cache: its own folders
+    """
+    note = start_note.read(spec["state"])
+    # Its failure is dealt with here; until this has ended, nothing of this start can be a failed one.
+    wiped = note["wiped"]
+    if note["failed"] and not wiped:
+        wiped = True
+        wipe(spec["cache"], note["failed"])
+    start_note.write(spec["state"], {"began": None, "failed": None, "wiped": wiped})
+    removed = free_shared_memory()
+    if removed:
+        events.log("removed what an ended engine left in {}: {}".format(SHM, ", ".join(removed)))
+    wait_for_memory(spec["gpus"], spec["wait_seconds"])
+    start_note.write(spec["state"], {"began": time.monotonic(), "failed": None, "wiped": wiped})
+    return {"removed": removed}
+
+
+def wipe(cache: str, failed: dict) -> None:
+    """Take the compile caches away: a damaged one fails each start in the same way. Done once until a start is good."""
+    if not os.path.isdir(cache):
+        return
+    events.log(
+        "the last start failed ({}): compiling anew, without what lies in {}".format(failed.get("result"), cache)
+    )
+    aside = cache.rstrip("/") + ".failed"
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        os.rename(cache, aside)
+    except OSError as error:
+        events.log("{} could not be taken away: {}".format(cache, error.strerror))
+        return
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def wait_for_memory(gpus: list, seconds: float) -> None:
+    """Wait until each card has the free memory that is needed of it. Raises Failure after `seconds`."""
+    if not gpus:
+        return
+    began, told = time.monotonic(), -TELL_SECONDS
+    while True:
+        try:
+            lines = vram.short(gpus)
+        except vram.Unknown as unknown:
+            # The engine will say more of it than can be said here.
+            events.log("free memory of the cards is not known: {}".format(unknown))
+            return
+        now = time.monotonic()
+        if not lines:
+            return
+        if now - began >= seconds:
+            raise Failure(
+                "; ".join(lines),
+                "end what holds the memory; a process that cannot be ended needs a reboot",
+            )
+        if now - told >= TELL_SECONDS:
+            events.log("waiting for free memory: " + "; ".join(lines))
+            told = now
+        time.sleep(LOOK_SECONDS)
+
+
+def free_shared_memory(shm: str = SHM, proc: str = "/proc") -> list:
+    """Remove files of offloaded KV caches that no process of ours has any more; returns their names.
+
+    An engine that was killed leaves them. They fill /dev/shm, and then pinning memory fails with `invalid argument`.
+    """
+    found = [os.path.join(shm, name) for name in sorted(os.listdir(shm)) if OFFLOADED.fullmatch(name)]
+    found = [path for path in found if is_ours(path)]
+    if not found:
+        return []
+    used = mapped(proc)
+    removed = []
+    for path in found:
+        if path not in used:
+            try:
+                os.unlink(path)
+                removed.append(os.path.basename(path))
+            except OSError:
+                continue
+    return removed
+
+
+def is_ours(path: str) -> bool:
+    try:
+        return os.lstat(path).st_uid == os.getuid()
+    except OSError:  # gone since it was listed
+        return False
+
+
+def mapped(proc: str = "/proc") -> set:
+    """Such files as are mapped or open in some process that may be looked into, which those of our own user may."""
+    used: set = set()
+    for pid in filter(str.isdigit, os.listdir(proc)):
+        folder = os.path.join(proc, pid)
+        used.update(re.findall(r"(/\S*vllm_offload_\S*\.mmap)$", vram.text(folder + "/maps"), re.MULTILINE))
+        try:
+            used.update(os.readlink(os.path.join(folder, "fd", number)) for number in os.listdir(folder + "/fd"))
+        except OSError:
+            continue
+    return used
