@@ -17,6 +17,7 @@ from hostkit import (
     iommu,
     kernel_log,
     listeners,
+    lock,
     nvml,
     origins,
     packages,
@@ -83,6 +84,7 @@ def _sources(root: Roots, spec: dict[str, Any], nvml_seconds: float) -> list[Sou
         Source("disks", lambda tell: disks.read(root, tell), SECONDS),
         Source("toolkits", lambda _: toolkits.read(root), SECONDS),
         Source("stores", lambda _: releases.read_stores(root), SECONDS),
+        Source("lock", lambda _: {"lock": lock.read(root)}, SECONDS),
         Source("instances", lambda _: releases.read_instances(root), SECONDS),
     ]
 
@@ -139,5 +141,6 @@ def _nothing() -> dict[str, Any]:
         "runtimes": {},
         "models": {},
         "user": {"exists": False},
+        "lock": None,
         "errors": [],
     }
