@@ -133,8 +133,8 @@ def keep(folder: Path, run: str, report: Mapping[str, Any], secrets: Collection[
     path = folder / f"{run}.json"
     aside = folder / f".{run}.part"
     text = json.dumps(redacted(dict(report), secrets), indent=1, ensure_ascii=False) + "\n"
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as handle:
-        handle.write(text)
+    aside.touch(0o600)
+    aside.write_text(text, encoding="utf-8")
     aside.replace(path)
     for old in sorted(folder.glob("2*.json"))[:-KEPT]:
         old.unlink(missing_ok=True)
