@@ -42,7 +42,7 @@ def run(spec: dict) -> dict:
             if not own:
                 state.journal("locked", **{key: there[key] for key in HOLDER})
         elif action == "renew" and there and own:
-            _write(there, spec)
+            there = _write(there, spec)
         elif (action == "release" and there and own) or (action == "break" and there and mine in (None, there["id"])):
             _remove()
             how = "released" if action == "release" else "broken"

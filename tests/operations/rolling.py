@@ -76,6 +76,8 @@ class Fleet:
     dying: set[str] = field(default_factory=set)
     broken: dict[str, set[str]] = field(default_factory=dict)  # verbs that fail, by box
     seconds: float = 0.2  # that an activation takes
+    stage_seconds: float = 0.0
+    says: str = "a chat completion comes back empty"  # of a bad release
     calls: list[tuple[str, str]] = field(default_factory=list)
     switched: list[str] = field(default_factory=list)
     back: list[str] = field(default_factory=list)
@@ -112,6 +114,7 @@ class Fleet:
             return lock.run(spec)
 
     def _release(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        time.sleep(self.stage_seconds)
         return {"staged": True, "repaired": []}
 
     def _activate(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -121,7 +124,7 @@ class Fleet:
         time.sleep(self.seconds)
         self.down.discard(name)
         if name in self.bad:
-            raise Failure("a chat completion comes back empty", f"check the checkpoint; release {OLD} serves again")
+            raise Failure(self.says, f"check the checkpoint; release {OLD} serves again")
         self._now(name, spec["digest"])
         return {"restarted": True, "seconds": self.seconds, "gate": {"completion": "42"}, "warnings": []}
 
