@@ -76,7 +76,8 @@ class Fleet:
     dying: set[str] = field(default_factory=set)
     broken: dict[str, set[str]] = field(default_factory=dict)  # verbs that fail, by box
     seconds: float = 0.2  # that an activation takes
-    stage_seconds: float = 0.0
+    go: threading.Event = field(default_factory=threading.Event)  # until it is set, no verb `paused` ends
+    paused: str = "release"
     says: str = "a chat completion comes back empty"  # of a bad release
     calls: list[tuple[str, str]] = field(default_factory=list)
     switched: list[str] = field(default_factory=list)
@@ -94,6 +95,8 @@ class Fleet:
         self.calls.append((name, verb))
         if verb in self.broken.get(name, ()):
             raise Failure(f"no {verb} today", "try tomorrow")
+        if verb == self.paused:
+            self.go.wait(120)
         answer: dict[str, Any] = getattr(self, f"_{verb}")(name, spec)
         return answer
 
@@ -114,7 +117,6 @@ class Fleet:
             return lock.run(spec)
 
     def _release(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-        time.sleep(self.stage_seconds)
         return {"staged": True, "repaired": []}
 
     def _activate(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -160,4 +162,6 @@ def rolling(root: Path, count: int = 0, **states: str | None) -> Iterator[Fleet]
     with boxes({name: served(digest) for name, digest in current.items()}) as found:
         fleet = Fleet(found, root)
         found.kit = fleet.kit
+        fleet.go.set()
         yield fleet
+        fleet.go.set()

@@ -48,9 +48,9 @@ def put(fleet: Fleet, name: str, **more: Any) -> dict[str, Any]:
 
 def test_the_second_of_two_ends_with_4_and_names_the_first(tmp_path: Path) -> None:
     with rolling(tmp_path / "boxes", 3) as fleet:
-        fleet.seconds = 6
+        fleet.go.clear()
         folder = fleet.folder(tmp_path)
-        first = begun(folder, fleet)
+        first = begun(folder, fleet, "release")
         calls = len(fleet.calls)
         second = deploy(folder, "-y")
         assert first.poll() is None
@@ -60,6 +60,7 @@ def test_the_second_of_two_ends_with_4_and_names_the_first(tmp_path: Path) -> No
         assert f"(deploy of {folder}/inventory/home.py)" in second.stdout and "gpufleet unlock" in second.stdout
         assert state(second.stdout, "box-3") == "not touched: the fleet is locked"
         assert report(folder)["end"] == "locked" and len(held(fleet)) == 3
+        fleet.go.set()
         output, _ = first.communicate(timeout=120)
         assert first.returncode == 0 and held(fleet) == [], output
 
@@ -92,10 +93,11 @@ def test_one_box_that_another_has_is_enough_and_what_was_taken_is_given_back(tmp
 def test_a_deploy_that_was_killed_leaves_a_lock_that_the_next_takes_over(tmp_path: Path) -> None:
     with rolling(tmp_path / "boxes", 2) as fleet:
         folder = fleet.folder(tmp_path)
-        fleet.seconds = 3
-        first = begun(folder, fleet)
+        fleet.go.clear()
+        first = begun(folder, fleet, "release")
         first.kill()
         first.communicate()
+        fleet.go.set()
         assert held(fleet) == ["box-1", "box-2"]
         for name in held(fleet):
             fleet.boxes.facts[name]["lock"] = json.loads(fleet.lock_of(name).read_text())
@@ -125,14 +127,15 @@ def test_interrupted_it_lets_go_begins_nothing_more_and_reports(
     tmp_path: Path, number: signal.Signals, verb: str
 ) -> None:
     with rolling(tmp_path / "boxes", 3) as fleet:
-        fleet.seconds = fleet.stage_seconds = 3
+        fleet.paused = verb
+        fleet.go.clear()
         folder = fleet.folder(tmp_path)
         process = begun(folder, fleet, verb)
         process.send_signal(number)
         output, _ = process.communicate(timeout=60)
         assert process.returncode == 130 and "Traceback" not in output, output
         assert held(fleet) == [] and set(fleet.switched) <= {"box-1"}
-        assert fleet.verbs("box-3") == ["lock", *["release"], "lock"]
+        assert fleet.verbs("box-3") == ["lock", "release", "lock"]
         found = report(folder)
         assert (found["end"], found["exit_code"]) == ("interrupted", 130)
         assert found["boxes"]["box-1"]["steps"][-1]["outcome"] == "interrupted"
