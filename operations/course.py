@@ -12,6 +12,7 @@ from gevent.pool import Pool
 
 from gpufleet.errors import BOX_FAILED, BoxError
 from gpufleet.plan import Instance
+from gpufleet.reports import who
 from gpufleet.waves import NoCanary, Wave
 from operations.deployment import Deployment
 from operations.run import Stop, session
@@ -155,7 +156,7 @@ def _before(name: str) -> dict[str, str]:
 def _put_back(name: str) -> None:
     box, outcome = _boxes[name], session.of(name)
     for instance, digest in _before(name).items():
-        spec = {"instance": instance, "to": digest, "by": f"run {session.id}", "hold": False}
+        spec = {"instance": instance, "to": digest, "by": who(), "hold": False, "run": session.id}
         try:
             box.call("job", {"verb": "rollback", "spec": spec})
         except BoxError as error:

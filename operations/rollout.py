@@ -54,7 +54,7 @@ def _switch(box: Deployment) -> None:
 def _activate(box: Deployment, change: InstanceChange) -> None:
     # What leaves gives its port and memory to the first that starts, and comes back when that one fails.
     leaving = box.changes.leaving if change is box.changes.instances[0] else []
-    job = {"verb": "activate", "spec": {**spec(change), "instead_of": leaving}}
+    job = {"verb": "activate", "spec": {**spec(change), "instead_of": leaving, "run": session.id}}
     answer = course.failed_on(box, change.instance.name, partial(box.call, "job", job))
     how = "restarted and gated" if answer["restarted"] else "gated without a restart"
     box.host.log(f"{change.instance.name} serves {change.release.digest}: {how} in {answer['seconds']} s")
