@@ -241,6 +241,17 @@ class User(Fact):
     exists: bool
 
 
+class Lock(Fact):
+    id: str
+    who: str | None
+    host: str | None
+    pid: int | None
+    run: str | None
+    what: str | None
+    since: Moment
+    until: Moment
+
+
 class SourceError(Fact):
     source: str
     message: str
@@ -293,6 +304,7 @@ class Facts(Fact):
     runtimes: dict[str, Stored]
     models: dict[str, Stored]
     user: User
+    lock: Lock | None = None
     errors: list[SourceError]
 
 

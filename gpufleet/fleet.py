@@ -35,6 +35,11 @@ class Fleet:
         """Where the facts of its boxes are kept, beside the inventory."""
         return self.inventory.parent / "facts" / self.inventory.stem
 
+    @property
+    def reports_folder(self) -> Path:
+        """Where the reports of its runs are kept, beside the facts."""
+        return self.inventory.parent / "reports" / self.inventory.stem
+
     def groups(self) -> dict[str, list[Any]]:
         """A pyinfra group for each trait that some box is known to have, and one of all boxes."""
         groups: dict[str, list[Any]] = {"fleet": [(name, self.connection(name)) for name in self.boxes]}

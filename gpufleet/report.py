@@ -15,8 +15,24 @@ from gpufleet.rules import Finding
 
 
 @dataclass
+class Step:
+    """An operation on a box. `began` in seconds since the epoch; `outcome` is `done` or `failed`, empty meanwhile."""
+
+    name: str
+    began: float
+    seconds: float | None = None
+    changed: bool = False
+    outcome: str = ""
+
+
+@dataclass
 class Outcome:
-    """What became of one box in a run."""
+    """What became of one box in a run.
+
+    + serves: digests by instance, as far as the run has seen them change
+    + put_back: instances that had been switched and were put back because of another box, and what serves now
+    + untouched: why nothing was switched on a box that there was nothing wrong with
+    """
 
     box: str
     plan: BoxPlan | None = None
@@ -26,13 +42,33 @@ class Outcome:
     gates: dict[str, dict[str, Any]] = field(default_factory=dict)
     leaving: list[str] = field(default_factory=list)  # names of instances
     failure: str = ""
-    held: bool = False  # nothing was wrong with it, but the whole run was refused
+    cause: str = ""
+    remedy: str = ""
+    log: str = ""  # the last lines of the log of what failed
+    steps: list[Step] = field(default_factory=list)
+    serves: dict[str, str | None] = field(default_factory=dict)
+    put_back: dict[str, str] = field(default_factory=dict)
+    untouched: str = ""
     interrupted: bool = False
 
     @property
     def refused(self) -> bool:
         """Whether a rule refused the box: then nothing was touched on it but the kit."""
         return any(finding.level == "error" for finding in self.findings)
+
+    def word(self, dry: bool) -> str:
+        """What became of the box as a whole, in a word or two."""
+        if self.failure:
+            return "failed"
+        if self.refused:
+            return "refused"
+        if self.put_back:
+            return "put back"
+        if self.untouched:
+            return "not touched"
+        if not self.changes:
+            return "nothing to do"
+        return "interrupted" if self.interrupted else "would change" if dry else "changed"
 
 
 def show(outcomes: list[Outcome], dry: bool) -> None:
@@ -57,6 +93,7 @@ def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:
         return [(outcome.box, "", "", "", "", "failed")]
     traits = " ".join(plan.traits)
     left = "failed" if outcome.failure else "would be retired" if dry else "retired"
+    left = f"not touched: {outcome.untouched}" if outcome.untouched else left
     leaving = [("", "", name, "", "", left) for name in outcome.leaving]
     if not plan.instances:
         return [(outcome.box, traits, "", "", "", _state(outcome, dry, None)), *leaving]
@@ -79,8 +116,10 @@ def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
         return "failed"
     if outcome.refused:
         return "refused"
-    if outcome.held:
-        return "not touched: the run was refused"
+    if instance and instance.name in outcome.put_back:
+        return f"put back: {outcome.put_back[instance.name]}"
+    if outcome.untouched and (not instance or instance.name in outcome.changed or not outcome.changed):
+        return f"not touched: {outcome.untouched}"
     gate = outcome.gates.get(instance.name) if instance else None
     if gate:
         return f"serving, {'restarted' if gate['restarted'] else 'not restarted'}, gated in {gate['seconds']} s"

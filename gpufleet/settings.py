@@ -25,6 +25,7 @@ FileMirror = Annotated[
     AfterValidator(address),
 ]
 ModelMirror = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$")]
+Share = Annotated[str, StringConstraints(pattern=r"^([1-9]\d?|100)%$")] | Annotated[int, Field(ge=1)]  # of boxes
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
@@ -103,6 +104,11 @@ class Rollout(Data):
     speed_floor: Annotated[float, Field(ge=0, le=1)] | None = None
     gate_context: Annotated[int, Field(ge=0, le=1 << 20)] = 16384
     keep: Keep = 3  # releases of each instance that stay on the box, the one in use included
+    # These concern the whole run, and have to be the same for all its boxes.
+    canary: bool = True  # one box of each kind goes first
+    batch: Share = "25%"  # then so many of the boxes that serve
+    max_unavailable: Share = "25%"  # of the boxes that serve one model, so many may be down at once; at least 1
+    on_failure: Literal["stop", "put back all"] = "stop"  # whether boxes that are switched already go back, too
 
 
 class Settings(Data):

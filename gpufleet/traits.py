@@ -71,3 +71,13 @@ def traits_of_group(facts: Mapping[str, Any], group: Sequence[int], link: str | 
 def is_trait(name: str) -> bool:
     """Whether a name is a trait some box could have."""
     return bool(PATTERN.match(name))
+
+
+def is_arch(name: str) -> bool:
+    """Whether a trait is an architecture: `sm75`, or `cpu` for a box without GPU."""
+    return name == "cpu" or bool(re.fullmatch(ARCH, name))
+
+
+def is_link(name: str) -> bool:
+    """Whether a trait tells how a box's GPUs are joined: `nvlink`, `pcie`, `nv2`."""
+    return name in ("nvlink", "pcie") or bool(re.fullmatch(r"nv\d+", name))

@@ -49,7 +49,7 @@ def follow(what: str, arguments: Sequence[str], env: dict, place: str, log: IO[b
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        close_fds=False,  # the box's lock goes along, see hostkit.lock
+        close_fds=False,  # the box's lock goes along, see hostkit.box_lock
     )
     assert process.stdout is not None
     descriptor, rest = process.stdout.fileno(), b""

@@ -18,6 +18,7 @@ from hostkit import (
     iommu,
     kernel_log,
     listeners,
+    lock,
     nvml,
     origins,
     packages,
@@ -85,6 +86,7 @@ def _sources(root: Roots, spec: dict[str, Any], nvml_seconds: float) -> list[Sou
         Source("disks", lambda tell: disks.read(root, tell), SECONDS),
         Source("toolkits", lambda _: toolkits.read(root), SECONDS),
         Source("stores", lambda _: releases.read_stores(root), SECONDS),
+        Source("lock", lambda _: {"lock": lock.read(root)}, SECONDS),
         Source("instances", lambda _: releases.read_instances(root), SECONDS),
     ]
 
@@ -144,5 +146,6 @@ def _nothing() -> dict[str, Any]:
         "runtimes": {},
         "models": {},
         "user": {"exists": False},
+        "lock": None,
         "errors": [],
     }

@@ -43,7 +43,7 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            close_fds=False,  # the box's lock goes along, see hostkit.lock
+            close_fds=False,  # the box's lock goes along, see hostkit.box_lock
         )
     except FileNotFoundError:
         raise Failure(

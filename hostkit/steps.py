@@ -48,7 +48,7 @@ def follow(arguments: Sequence[str], env: dict) -> "tuple[list, int]":
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            close_fds=False,  # the box's lock goes along, see hostkit.lock
+            close_fds=False,  # the box's lock goes along, see hostkit.box_lock
         )
     except OSError as error:
         return ["{} does not start: {}".format(os.path.basename(arguments[0]), error.strerror)], 127

@@ -11,7 +11,7 @@ import re
 import time
 from typing import Any, Optional
 
-from hostkit import guard, listeners, lock, nvml
+from hostkit import box_lock, guard, listeners, nvml
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
@@ -46,7 +46,7 @@ def look() -> "tuple[dict, Optional[str]]":
     """({uuid: what NVML says of the card}, what went wrong). A child asks: a driver that hangs lets go of nobody."""
 
     def read(tell: guard.Tell) -> "dict[str, Any]":
-        lock.let_go()  # a child that hangs for ever must not hold the box's lock for ever
+        box_lock.let_go()  # a child that hangs for ever must not hold the box's lock for ever
         return nvml.read(Roots(), tell)
 
     answers, errors = guard.collect([guard.Source("nvml", read, NVML_SECONDS)])

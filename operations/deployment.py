@@ -15,7 +15,8 @@ from gpufleet.changes import Changes
 from gpufleet.errors import WRONG
 from gpufleet.plan import BoxPlan
 from operations import looks, remote
-from operations.session import Stop, guarded, installed
+from operations.run import Stop, command
+from operations.session import installed
 
 T = TypeVar("T")
 Commands = Generator[FunctionCommand, None, None]  # what an operation yields
@@ -43,7 +44,7 @@ class Deployment:
 
     def command(self, action: Callable[[], Any]) -> Commands:
         """The one command of an operation: `action` on this box, its failure said in one line."""
-        yield FunctionCommand(guarded(action), (), {})
+        yield command(action)
 
 
 def for_each(action: Callable[[T], Any], items: Iterable[T]) -> None:

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import click
 import pyinfra
 from gevent.lock import RLock
 from gevent.pool import Pool
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from gpufleet import inventory, known
+from gpufleet import inventory, known, waves
 from gpufleet.changes import Changes, changes
 from gpufleet.errors import REFUSED, WRONG, BoxError, ConfigError
 from gpufleet.fleet import Fleet
@@ -27,8 +28,8 @@ from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import check
 from gpufleet.settings import Settings
-from operations import discovery, remote
-from operations.session import Stop, session
+from operations import discovery, holder, remote
+from operations.run import Stop, session
 
 AT_ONCE = 50
 _lock = RLock()
@@ -78,15 +79,39 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
             failed.add(host)
     if wrong:
         raise ConfigError(wrong)
+    rollout = waves.agreed(found.plan for found in decided.values())
     refused = [name for name in decided if session.of(name).refused]
     if any(decided[name].plan.settings.rollout.on_refusal == "stop" for name in refused):
         raise _refusal(decided, refused)
     state.fail_hosts(failed)
-    going_on = {name: found for name, found in decided.items() if name not in refused}
+    going_on = {name: decided[name] for name in fleet.boxes if name in decided and name not in refused}
     for host in hosts:
         if host.name in going_on:
             _to_do(host, going_on[host.name].changes)
+    if any(found.changes for found in going_on.values()):
+        _refuse_locked(going_on)
+    plans = [found.plan for found in going_on.values()]
+    candidates = waves.candidates({name: (found.plan, found.changes) for name, found in going_on.items()})
+    session.order = waves.order(candidates, waves.serving(plans), rollout)
+    session.rollout = rollout
     return going_on
+
+
+def _refuse_locked(decided: Mapping[str, Decided]) -> None:
+    """Raise Stop when the look found the lock of another deploy, which a run that only looks does not mind."""
+    for name, found in decided.items():
+        held = found.plan.facts.get("lock")
+        if held and not holder.is_dead(held):
+            if not session.dry:
+                raise holder.refusal(name, held)
+            click.echo(f"gpufleet: {name} is locked by another deploy now: {holder.words(held)}", err=True)
+
+
+def active_hosts() -> list[Host]:
+    """The boxes of this run that go on and have not failed."""
+    return [
+        host for host in pyinfra.state.inventory if host in pyinfra.state.active_hosts and host.name in of_this_run()
+    ]
 
 
 def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
@@ -124,7 +149,7 @@ def _to_do(host: Host, found: Changes) -> None:
 
 def _refusal(decided: Mapping[str, Decided], refused: list[str]) -> Stop:
     for name in decided:
-        session.of(name).held = name not in refused
+        session.of(name).untouched = "" if name in refused else "the run was refused"
     return Stop(
         f"the run is refused because of {', '.join(refused)}, and no box was changed. The causes are below; "
         'a box with rollout = {"on_refusal": "leave out"} is left out instead, and the others are deployed',

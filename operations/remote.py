@@ -37,6 +37,11 @@ def kit() -> Kit:
     return build()
 
 
+def passwords() -> set[str]:
+    """The sudo passwords of this run."""
+    return {password for password in (*_become.values(), *_prompted) if password}
+
+
 def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
     """The facts of a box, in one command; one more to send the kit when it is new there.
 

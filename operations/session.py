@@ -1,112 +1,35 @@
-"""One run of deploy.py: what is refused before it, what became of each box, the report, the exit code."""
+"""What must hold before a run begins: what is refused, and what is put in place of pyinfra's own ways."""
 
 from __future__ import annotations
 
-import atexit
-import logging
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import click
-import pyinfra
 import pyinfra_cli.cli
-from pyinfra.api.exceptions import PyinfraError
-from pyinfra.api.host import Host
-from pyinfra.api.state import BaseStateCallback, State
 from pyinfra.context import ctx_config, ctx_state
-from pyinfra_cli.exceptions import CliError
 from pyinfra_cli.util import parse_cli_arg
 
 from gpufleet import inventory
-from gpufleet.errors import (
-    BOX_FAILED,
-    DONE,
-    INTERRUPTED,
-    WOULD_CHANGE,
-    WRONG,
-    BoxError,
-    ConfigError,
-    nearest,
-)
+from gpufleet.errors import WRONG, ConfigError, nearest
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.layers import checked
-from gpufleet.report import Outcome, show
 from gpufleet.settings import Settings
-from operations import discovery
-from operations.contact import keep_failures_apart, remedy
+from operations import discovery, ending
+from operations.callbacks import Callbacks
+from operations.contact import keep_failures_apart
+from operations.run import Stop, session
 
-
-class Stop(CliError, PyinfraError):
-    """Ends the run cleanly with an exit code of its own."""
-
-    def __init__(self, message: str, exit_code: int) -> None:
-        super().__init__(message)
-        self.exit_code = exit_code
-
-    def show(self, file: Any = None) -> None:
-        click.echo(f"gpufleet: {self.message}", err=True)
-
-
-@dataclass
-class Session:
-    """What became of each box in this run."""
-
-    outcomes: dict[str, Outcome] = field(default_factory=dict)
-    overrides: dict[str, Any] = field(default_factory=dict)  # the data that the command line gives every box
-    shown: bool = False
-    dry: bool = False
-
-    def of(self, box: str) -> Outcome:
-        return self.outcomes.setdefault(box, Outcome(box))
-
-    def failed(self, error: BoxError) -> None:
-        outcome = self.of(error.box)
-        if not outcome.failure:
-            outcome.failure = str(error).removeprefix(f"{error.box}: ")
-
-    def exit_code(self) -> int:
-        """1 when a box failed or was left out, 5 when a dry run found something to change, else 0."""
-        outcomes = self.outcomes.values()
-        if any(outcome.failure or outcome.refused for outcome in outcomes):
-            return BOX_FAILED
-        if self.dry and any(outcome.changes for outcome in outcomes):
-            return WOULD_CHANGE
-        return DONE
-
-    def report(self) -> None:
-        if not self.shown and self.outcomes:
-            self.shown = True
-            # A run that its user did not confirm has done as little as a dry one.
-            self.dry = self.dry or not (ctx_state.isset() and pyinfra.state.is_executing)
-            show(list(self.outcomes.values()), self.dry)
-
-
-logger = logging.getLogger(__name__)
-session = Session()
+# Options of pyinfra that a fleet's run cannot do with, and why.
+REFUSED = (
+    ("serial", "its order is random and it goes on past a failed box"),
+    ("no_wait", "it hides failures"),
+    ("retry", "a release that failed its gate would be given a second outage; what is worth it is tried again anyway"),
+)
 _installed: list[bool] = []
-
-
-class _Callbacks(BaseStateCallback):
-    """pyinfra reports a box that cannot be reached in several lines; here it becomes one with a remedy."""
-
-    @staticmethod
-    def host_connect_error(state: State, host: Host, error: Exception) -> None:
-        cause = " ".join(str(error).split())
-        session.failed(BoxError(host.name, cause, remedy(host.name, host.data.dict(), cause)))
-
-    @staticmethod
-    def operation_host_error(
-        state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
-    ) -> None:
-        names = ", ".join(state.get_op_meta(op_hash).names)
-        session.failed(BoxError(host.name, f"{names} failed", "read the lines above, then deploy again"))
 
 
 def install() -> None:
@@ -116,10 +39,7 @@ def install() -> None:
     _installed.append(True)
     params = click.get_current_context().params
     session.dry = bool(params.get("dry"))
-    for option, why in (
-        ("serial", "its order is random and it goes on past a failed box"),
-        ("no_wait", "it hides failures"),
-    ):
+    for option, why in REFUSED:
         if params.get(option):
             raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)
     wanted = str(params.get("inventory") or "")
@@ -128,9 +48,8 @@ def install() -> None:
     deploys = all(str(name).endswith(".py") for name in params.get("operations") or ())
     if deploys and not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
         raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)
-    signal.signal(signal.SIGINT, _interrupted)
-    atexit.register(session.report)
-    pyinfra_cli.cli._exit = _exit
+    session.deploys, session.limit, session.exclude = deploys, _words(params, "limit"), _words(params, "exclude")
+    ending.install()
     _keep_overrides()
     keep_failures_apart()
     discovery.connect_once()
@@ -164,14 +83,18 @@ def _before_connect(fleet: Fleet) -> None:
 
     def init(*args: Any, **kwargs: Any) -> None:
         original(*args, **kwargs)
-        state.add_callback_handler(_Callbacks())
+        state.add_callback_handler(Callbacks())
 
     state.init = init
-    limit, exclude = list(params.get("limit") or ()), list(params.get("exclude") or ())
     if tuple(params.get("operations") or ())[:1] == ("debug-inventory",):
-        fleet.select(limit, exclude)  # it connects to nothing
+        fleet.select(session.limit, session.exclude)  # it connects to nothing
     else:
-        discovery.meet(fleet, limit, exclude, session.overrides, config)
+        discovery.meet(fleet, session.limit, session.exclude, session.overrides, config)
+    session.fleet = fleet
+
+
+def _words(params: Mapping[str, Any], option: str) -> list[str]:
+    return [str(word) for word in params.get(option) or ()]
 
 
 def _check_data(given: Iterable[str]) -> None:
@@ -182,48 +105,3 @@ def _check_data(given: Iterable[str]) -> None:
         raise ConfigError(f"--data: unknown key {key!r}{nearest(key, known)}" for key in unknown)
     values = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in given)}
     checked({key: value for key, value in values.items() if key in Settings.model_fields}, "--data")
-
-
-def _exit() -> None:
-    """In place of pyinfra's own, which knows only 0 and 1."""
-    session.report()
-    code = session.exit_code()
-    if code in (DONE, WOULD_CHANGE) and ctx_state.isset() and pyinfra.state.failed_hosts:
-        code = BOX_FAILED
-    sys.exit(code)
-
-
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    click.echo("gpufleet: interrupted; run the same command again to go on", err=True)
-    if ctx_state.isset() and pyinfra.state.initialised:
-        for host in list(pyinfra.state.activated_hosts):
-            client = getattr(host.connector, "client", None)
-            if client:
-                client.close()
-    for outcome in session.outcomes.values():
-        outcome.interrupted = True
-    session.report()
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(INTERRUPTED)  # greenlets in the middle of a command would turn SystemExit into a failure of their box
-
-
-def guarded(action: Callable[[], Any]) -> Callable[..., bool]:
-    """A function for pyinfra's FunctionCommand: a BoxError becomes one line and a failed operation."""
-
-    def run(state: State, host: Host) -> bool:
-        try:
-            action()
-        except BoxError as error:
-            session.failed(error)
-            host.log_styled(str(error), fg="red")
-            return False
-        except Exception as error:  # whatever it is, it is this box's; the others go on
-            cause = f"{type(error).__name__}: {error}"
-            session.failed(BoxError(host.name, cause, "see to what it names on the controller, then deploy again"))
-            host.log_styled(f"{host.name}: {cause}", fg="red")
-            logger.debug("%s", host.name, exc_info=True)
-            return False
-        return True
-
-    return run

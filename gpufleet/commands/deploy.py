@@ -20,8 +20,8 @@ def deploy(inventory: Path, options: tuple[str, ...]) -> None:
     Runs deploy.py of the inventory's folder, from wherever it is called.
 
     Exit codes: 0 done or nothing to do; 1 a box failed or was left out; 2 the call or the configuration is wrong,
-    nothing was touched; 3 a rule refused the run, nothing was touched; 5 --dry found something to change; 130
-    interrupted.
+    nothing was touched; 3 a rule refused the run, nothing was touched; 4 another deploy has the fleet's lock; 5 --dry
+    found something to change; 130 interrupted.
     """
     path = enter(inventory)
     missing = [name for name in ("deploy.py", "config.py") if not Path(name).is_file()]

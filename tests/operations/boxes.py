@@ -7,26 +7,33 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import paramiko
 
+from hostkit.errors import Failure
 from tests.command import owners_folder
 
 PASSWORD = "any"
 LOOPBACK = "127.0.0.1"
 INVENTORY = "from gpufleet.inventory import by_traits\nboxes = {boxes!r}\nglobals().update(by_traits(boxes))\n"
+# A box's kit: (box, verb, spec) → the result of the verb. Raises Failure.
+Kit = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 
 
 @dataclass
 class Boxes:
-    """`facts` by box; what is changed there shows in the next look. `logins` counts, by box."""
+    """`facts` by box; what is changed there shows in the next look. `logins` and `looks` count, by box.
+
+    + kit: answers every verb but the look
+    """
 
     key: paramiko.PKey
     facts: dict[str, dict[str, Any]]
@@ -35,6 +42,7 @@ class Boxes:
     hung: set[str] = field(default_factory=set)
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
+    kit: Kit | None = None
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
         """An owner's folder with all of them; `data` by box name with _ for -."""
@@ -84,21 +92,33 @@ class _Server(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        threading.Thread(target=self._answer, args=(channel,), daemon=True).start()
+        threading.Thread(target=self._answer, args=(channel, command.decode()), daemon=True).start()
         return True
 
-    def _answer(self, channel: paramiko.Channel) -> None:
-        """The only command of a run with nothing to do is the look."""
-        self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
-        result = {"event": "result", "facts": self.boxes.facts[self.name]}
+    def _answer(self, channel: paramiko.Channel, command: str) -> None:
+        verb = re.search(r"pyz (\w+)", command) if "GPUFLEET:AS" not in command else None
+        if not verb:
+            self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
-            while channel.recv(1024):  # until the controller has its reply to the request, and has said all
-                pass
+            spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
             if self.name in self.boxes.hung:
                 return
-            channel.sendall(f"GPUFLEET:AS:\n{json.dumps(result)}\n".encode())
+            text = self._verb(verb[1], json.loads(spec)) if verb else f"GPUFLEET:AS:\n{self._look()}"
+            channel.sendall(f"{text}\n".encode())
             channel.send_exit_status(0)
             channel.close()
+
+    def _look(self) -> str:
+        return json.dumps({"event": "result", "facts": self.boxes.facts[self.name]})
+
+    def _verb(self, verb: str, spec: dict[str, Any]) -> str:
+        assert self.boxes.kit, f"{self.name} was asked for {verb}"
+        try:
+            return json.dumps({"event": "result", **self.boxes.kit(self.name, verb, spec)})
+        except Failure as failure:
+            return json.dumps({"event": "error", "cause": failure.cause, "remedy": failure.remedy})
+        except Exception as error:  # else the controller would wait for ever, and nobody see why
+            return json.dumps({"event": "error", "cause": f"the stand-in of the kit: {error!r}", "remedy": "mend it"})
 
 
 @contextlib.contextmanager

@@ -65,6 +65,7 @@ _FACTS: dict[str, Any] = {
     "runtimes": {},
     "models": {},
     "user": {"exists": False},
+    "lock": None,
     "errors": [],
 }
 _GPU: dict[str, Any] = {

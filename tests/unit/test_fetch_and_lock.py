@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hostkit import fetch, lock, model, shell
+from hostkit import box_lock, fetch, model, shell
 from hostkit.errors import Failure
 from tests.unit.boxes import FakeBox
 
@@ -139,11 +139,11 @@ def test_a_local_model_must_be_whole_and_readable(tmp_path: Path, monkeypatch: p
 
 def test_one_change_at_a_time(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
-    with lock.box_lock("runtime", path):
+    with box_lock.box_lock("runtime", path):
         with pytest.raises(Failure, match=r"still running on this box \(gpufleet runtime, pid"):
-            with lock.box_lock("apt", path, wait_seconds=0):
+            with box_lock.box_lock("apt", path, wait_seconds=0):
                 pass
-    with lock.box_lock("apt", path, wait_seconds=0):
+    with box_lock.box_lock("apt", path, wait_seconds=0):
         pass
 
 
@@ -151,8 +151,8 @@ def test_the_lock_is_held_until_the_last_child_is_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     script = f"""
 import subprocess, sys
-from hostkit import lock
-with lock.box_lock("runtime", {path!r}):
+from hostkit import box_lock
+with box_lock.box_lock("runtime", {path!r}):
     child = subprocess.Popen(["sleep", "30"], close_fds=False)
     print(child.pid, flush=True)
     sys.stdin.read()
@@ -163,11 +163,11 @@ with lock.box_lock("runtime", {path!r}):
     holder.kill()
     holder.wait()
     try:
-        with pytest.raises(Failure), lock.box_lock("apt", path, wait_seconds=0):
+        with pytest.raises(Failure), box_lock.box_lock("apt", path, wait_seconds=0):
             pass
     finally:
         os.kill(child, 9)
-    with lock.box_lock("apt", path, wait_seconds=10):
+    with box_lock.box_lock("apt", path, wait_seconds=10):
         pass
 
 

@@ -113,7 +113,7 @@ def test_without_cards_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None
 def test_the_child_that_asks_does_not_hold_the_boxs_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that hangs keeps it for ever, and nothing else could be changed on the box until a reboot."""
     path = str(tmp_path / "lock")
-    monkeypatch.setattr(vram_check.lock, "let_go", lambda let_go=vram_check.lock.let_go: let_go(path))
+    monkeypatch.setattr(vram_check.box_lock, "let_go", lambda let_go=vram_check.box_lock.let_go: let_go(path))
 
     def read(roots: Roots, tell: Any) -> dict[str, Any]:
         import os
@@ -123,5 +123,5 @@ def test_the_child_that_asks_does_not_hold_the_boxs_lock(tmp_path: Path, monkeyp
         return {"gpus": [{"uuid": f"held {len(held)}"}]}
 
     monkeypatch.setattr(vram_check.nvml, "read", read)
-    with vram_check.lock.box_lock("activate", path):
+    with vram_check.box_lock.box_lock("activate", path):
         assert vram_check.look() == ({"held 0": {"uuid": "held 0"}}, None)

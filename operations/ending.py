@@ -1,0 +1,120 @@
+"""How a run ends: exit code and report, whatever ends it; what it holds on boxes is let go of before they are left."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+from types import FrameType
+from typing import Any
+
+import click
+import gevent
+import pyinfra
+import pyinfra_cli.cli
+from pyinfra.context import ctx_state
+
+from gpufleet import reports
+from gpufleet.errors import BOX_FAILED, DONE, INTERRUPTED, WOULD_CHANGE
+from gpufleet.report import show
+from operations import hidden
+from operations.run import session
+
+LEAVE_SECONDS = 15  # for letting go of the boxes after Ctrl-C
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def install() -> None:
+    for number in SIGNALS:
+        if (
+            signal.getsignal(number) != signal.SIG_IGN
+        ):  # as nohup has it, and a shell for what it puts in the background
+            signal.signal(number, _interrupted)
+    atexit.register(_at_exit)
+    pyinfra_cli.cli._exit = _exit
+    original = pyinfra_cli.cli.disconnect_all
+
+    def disconnect_all(state: Any) -> None:
+        """However the run ended: an exception comes by here, too."""
+        session.end()
+        original(state)
+
+    pyinfra_cli.cli.disconnect_all = disconnect_all
+
+
+def _exit() -> None:
+    """In place of pyinfra's own, which knows only 0 and 1."""
+    session.end()
+    code = session.exit_code()
+    if code in (DONE, WOULD_CHANGE) and ctx_state.isset() and pyinfra.state.failed_hosts:
+        code = BOX_FAILED
+    report(code)
+    sys.exit(code)
+
+
+def _at_exit() -> None:
+    """After a Stop or an error of pyinfra's, which have an exit code of their own."""
+    error = session.ended_by
+    report(error.exit_code if error else BOX_FAILED, error.message if error else "")
+
+
+def report(code: int, message: str = "") -> None:
+    """The summary on standard error, and the run's file; once."""
+    if session.shown:
+        return
+    session.shown = True
+    outcomes = list(session.outcomes.values())
+    dry = session.is_dry()
+    if outcomes:
+        show(outcomes, dry)
+    if session.fleet and session.deploys:
+        run = reports.Run(
+            id=session.id, began=session.began, exit_code=code, message=message, dry=dry,
+            inventory=str(session.fleet.inventory), limit=session.limit, exclude=session.exclude,
+            order=session.order, turns=session.turns,
+        )  # fmt: skip
+        try:
+            path = reports.keep(
+                session.fleet.reports_folder, session.id, reports.document(run, outcomes), hidden.of(session)
+            )
+        except OSError as error:
+            click.echo(f"gpufleet: the run's report cannot be kept: {error}", err=True)
+        else:
+            click.echo(f"\nreport: {os.path.relpath(path)}", err=True)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if session.interrupted:
+        os._exit(INTERRUPTED)  # asked for twice
+    session.interrupted = True
+    click.echo("gpufleet: interrupted; run the same command again to go on", err=True)
+    for outcome in session.outcomes.values():
+        outcome.interrupted = True
+    if not session.ending:
+        _leave()
+    # What holds something on the boxes talks to them, which a signal handler cannot: another greenlet does it, for so
+    # long and no longer. Meanwhile nothing new begins, see operations.callbacks.
+    signal.signal(signal.SIGALRM, lambda *_: _leave())
+    signal.alarm(LEAVE_SECONDS)
+    gevent.spawn(_let_go)
+
+
+def _let_go() -> None:
+    pool = pyinfra.state.pool
+    if pool is not None:
+        pool.kill(block=False)
+    session.end()
+    _leave()
+
+
+def _leave() -> None:
+    if ctx_state.isset() and pyinfra.state.initialised:
+        for host in list(pyinfra.state.activated_hosts):
+            client = getattr(host.connector, "client", None)
+            if client:
+                client.close()
+    report(INTERRUPTED, "interrupted")
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(INTERRUPTED)  # greenlets in the middle of a command would turn SystemExit into a failure of their box
