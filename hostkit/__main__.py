@@ -18,7 +18,10 @@ from hostkit.lock import box_lock
 CHANGING = ("apt", "build", "runtime", "model", "release", "activate", "retire", "sweep")
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does.
-UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve")
+UNLOCKED = (
+    *("probe", "garbage", "releases", "journal", "follow", "serving"),
+    *("job", "stock", "receive", "pull", "forget", "share", "unshare", "serve"),
+)
 
 
 def main(argv: list | None = None) -> int:
