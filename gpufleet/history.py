@@ -12,7 +12,7 @@ SCHEMA = 1
 COLUMNS = ("when", "box", "instance", "event", "details")
 # One activation has some ten of these; that it began and how it ended is told by others.
 STEPS = "activation"
-_OWN = ("at", "event", "instance")
+_OWN = ("at", "event", "instance", "box", "began", "run")
 
 
 def merged(answers: Mapping[str, Mapping[str, Any]], steps: bool, count: int) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def row(event: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _details(event: Mapping[str, Any]) -> Iterable[str]:
-    known = {key: value for key, value in event.items() if key not in (*_OWN, "box")}
+    known = {key: value for key, value in event.items() if key not in _OWN}
     gate = known.pop("gate", None)
     digest = known.pop("digest", None) or known.pop("to", None)
     if digest:

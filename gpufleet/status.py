@@ -36,7 +36,7 @@ def of_box(
 ) -> dict[str, Any]:
     """One box.
 
-    + serving: the answer of the kit's verb `serving`, by instance
+    + serving: the answer of the kit's verb `health`, by instance
     + wanted: what a deploy would do; None where that cannot be told, for the reason `why_not`
     """
     found = {

@@ -9,6 +9,7 @@ from typing import Any
 from gpufleet.status import BAD
 
 COLUMNS = ("box", "instance", "state", "since", "release", "speed", "runtime", "model")
+UNDER_WAY = {"rollback": "a rollback", "restart": "a restart"}
 STYLES = {"bad": "red", "note": "yellow", "": ""}
 
 
@@ -69,9 +70,9 @@ def notes(box: Mapping[str, Any], inventory: str) -> Iterator[tuple[str, str]]:
             since = moment(under_way.get("began"))
             again = f", try {under_way['attempts']}" if (under_way.get("attempts") or 0) > 1 else ""
             before = f" from {under_way['from']}" if under_way.get("from") else ""
+            what = UNDER_WAY.get(under_way.get("verb") or "", "an activation")
             yield (
-                f"{who}: an activation is under way{before} to {under_way.get('to')}: {under_way.get('step')}"
-                f"{since}{again}",
+                f"{who}: {what} is under way{before} to {under_way.get('to')}: {under_way.get('step')}{since}{again}",
                 "note",
             )
         elif item["gated"] != item["release"] and item["state"] not in BAD:

@@ -19,7 +19,7 @@ CHANGING = ("apt", "build", "runtime", "model", "release", "activate", "retire",
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does.
 UNLOCKED = (
-    *("probe", "garbage", "releases", "journal", "follow", "serving"),
+    *("probe", "garbage", "releases", "journal", "follow", "health"),
     *("job", "stock", "receive", "pull", "forget", "share", "unshare", "serve"),
 )
 

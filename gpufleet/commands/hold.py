@@ -53,7 +53,7 @@ def unhold(inventory: Path, what: str) -> None:
         if not errand.known(name).get("held"):
             reach.say(f"{who}: is not held")
             return True
-        if errand.call("unhold", {"instance": name}) is None:
+        if errand.call("unhold", {"instance": name, "by": reach.whoami()}) is None:
             return False
         reach.say(f"{who}: no longer held; the next deploy brings it to what the plan says")
         return True

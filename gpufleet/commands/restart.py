@@ -30,7 +30,7 @@ def restart(inventory: Path, what: str) -> None:
 
     def one(name: str) -> bool:
         who = f"{errand.box}/{name}"
-        answer = errand.call("restart", {"instance": name}, job=True)
+        answer = errand.call("restart", {"instance": name, "by": reach.whoami()}, job=True)
         if answer is None:
             return False
         reach.say(f"{who}: serves again ({reach.took(answer)})")

@@ -56,7 +56,7 @@ def status(inventory: Path, limit: tuple[str, ...], as_json: bool, watch: bool, 
 
 def asked(fleet: Fleet, boxes: Any) -> list[dict[str, Any]]:
     """Each box as it is now, in the order of the inventory."""
-    serving = boxes.call("serving", {name: {} for name in boxes.facts})
+    serving = boxes.call("health", {name: {} for name in boxes.facts})
     found = {}
     for name, facts in boxes.facts.items():
         if name in serving:

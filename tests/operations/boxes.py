@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,11 @@ IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 
 @dataclass
 class Boxes:
-    """`facts` by box; what is changed there shows in the next look. `logins` counts, by box."""
+    """`facts` by box; what is changed there shows in the next look. `logins` counts, by box.
+
+    `answers`: the events that another verb of the kit says, by verb (without any it says nothing and goes on);
+    `asked`: (box, verb) of each call.
+    """
 
     key: paramiko.PKey
     facts: dict[str, dict[str, Any]]
@@ -35,6 +40,8 @@ class Boxes:
     hung: set[str] = field(default_factory=set)
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
         """An owner's folder with all of them; `data` by box name with _ for -."""
@@ -84,19 +91,28 @@ class _Server(paramiko.ServerInterface):
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        threading.Thread(target=self._answer, args=(channel,), daemon=True).start()
+        threading.Thread(target=self._answer, args=(channel, command.decode()), daemon=True).start()
         return True
 
-    def _answer(self, channel: paramiko.Channel) -> None:
+    def _answer(self, channel: paramiko.Channel, command: str) -> None:
         """The only command of a run with nothing to do is the look."""
-        self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
-        result = {"event": "result", "facts": self.boxes.facts[self.name]}
+        named = re.search(r"\.pyz'? +'?([a-z]+)", command)
+        verb = named[1] if named else "probe"
+        if verb == "probe":
+            self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
+            result = {"event": "result", "facts": self.boxes.facts[self.name]}
+            said = f"GPUFLEET:AS:\n{json.dumps(result)}\n"
+        else:
+            self.boxes.asked.append((self.name, verb))
+            if verb not in self.boxes.answers:
+                return
+            said = "".join(json.dumps(event) + "\n" for event in self.boxes.answers[verb])
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
             while channel.recv(1024):  # until the controller has its reply to the request, and has said all
                 pass
             if self.name in self.boxes.hung:
                 return
-            channel.sendall(f"GPUFLEET:AS:\n{json.dumps(result)}\n".encode())
+            channel.sendall(said.encode())
             channel.send_exit_status(0)
             channel.close()
 

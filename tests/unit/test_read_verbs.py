@@ -1,4 +1,4 @@
-"""The kit's verbs that only read: releases, journal, follow, serving."""
+"""The kit's verbs that only read: releases, journal, follow, health."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hostkit import __main__ as kit
-from hostkit import follow, journal, metrics, releases, serving, shell, unit_log
+from hostkit import follow, health, journal, metrics, releases, shell, unit_log
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 from tests.unit.boxes import FakeBox
@@ -154,7 +154,7 @@ def test_following_ends_when_the_reader_has_gone(printing: list[str], monkeypatc
     assert follow.run({"instances": ["tiny"]}) == {"followed": ["tiny"]}
 
 
-# serving
+# health
 
 
 COUNTS = """\
@@ -230,7 +230,7 @@ class Engine:
 
 
 def serve(box: FakeBox, monkeypatch: pytest.MonkeyPatch, **known: Any) -> dict[str, Any]:
-    """What `serving` says of the instance `tiny`, which has this in state.json."""
+    """What `health` says of the instance `tiny`, which has this in state.json."""
     home = box.root / "instances/tiny"
     (home / "releases" / ("a" * 16)).mkdir(parents=True, exist_ok=True)
     (home / "releases" / ("a" * 16) / "manifest.json").write_text('{"runtime": "engine-1"}')
@@ -238,8 +238,8 @@ def serve(box: FakeBox, monkeypatch: pytest.MonkeyPatch, **known: Any) -> dict[s
         (home / "current").symlink_to("releases/" + "a" * 16)
     (box.root / "state").mkdir(exist_ok=True)
     (box.root / "state/state.json").write_text(json.dumps({"instances": {"tiny": known}}))
-    monkeypatch.setattr(serving, "instance_names", lambda _: ["tiny", "gone"])
-    answer: dict[str, Any] = serving.run({"seconds": 0.01})["instances"]
+    monkeypatch.setattr(health, "instance_names", lambda _: ["tiny", "gone"])
+    answer: dict[str, Any] = health.run({"seconds": 0.01})["instances"]
     return answer
 
 
@@ -283,7 +283,7 @@ def test_an_instance_that_is_ill_and_one_that_does_not_answer(box: FakeBox, monk
 
 
 def test_an_instance_that_hangs_costs_no_more_than_the_limit(box: FakeBox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serving, "LIMIT_SECONDS", 0.05)
+    monkeypatch.setattr(health, "LIMIT_SECONDS", 0.05)
     engine = Engine(slow=True)
     try:
         tiny = serve(box, monkeypatch, port=engine.port)["tiny"]
@@ -292,7 +292,7 @@ def test_an_instance_that_hangs_costs_no_more_than_the_limit(box: FakeBox, monke
     assert not tiny["health"]["ok"] and "no answer within" in tiny["health"]["said"]
 
 
-@pytest.mark.parametrize("verb", ["releases", "journal", "follow", "serving"])
+@pytest.mark.parametrize("verb", ["releases", "journal", "follow", "health"])
 def test_reading_waits_for_no_lock(verb: str) -> None:
     assert verb in kit.UNLOCKED
     assert callable(importlib.import_module(f"hostkit.{verb}").run)

@@ -87,7 +87,7 @@ def ask(item: Dict[str, Any], sample: float) -> None:
     if item["port"] is None:
         return
     url = "http://{}:{}".format("[{}]".format(item["host"]) if ":" in item["host"] else item["host"], item["port"])
-    item["health"] = health(url)
+    item["health"] = answers(url)
     if not item["health"]["ok"]:
         return
     first, began = numbers(url), time.monotonic()
@@ -101,7 +101,7 @@ def ask(item: Dict[str, Any], sample: float) -> None:
             item["metrics"] = {**second, **metrics.speed(first, second, time.monotonic() - began)}
 
 
-def health(url: str) -> Dict[str, Any]:
+def answers(url: str) -> Dict[str, Any]:
     began = time.monotonic()
     status, said = None, ""
     try:
