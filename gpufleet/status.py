@@ -42,6 +42,9 @@ def of_box(
     found = {
         each: _instance(each, item, serving.get(each) or {}) for each, item in (facts.get("instances") or {}).items()
     }
+    for item in found.values():
+        item["drift"] += _gone(facts, item)
+    instances = [item for item in found.values() if item["state"] != "retired"]
     return {
         **_empty(name),
         "at": facts.get("at"),
@@ -49,11 +52,11 @@ def of_box(
         "driver": (facts.get("driver") or {}).get("version"),
         "lock": lock_of(facts),
         "problems": [f"{error['source']}: {error['message']}" for error in facts.get("errors") or []],
-        "drift": _of_the_box(wanted),
+        "drift": _of_the_box(wanted) if instances else [],  # on a bare box nothing can have drifted
         "changes": wanted.changes.lines() if wanted else None,
         "refused": [f"{each.message} [{each.label}]" for each in wanted.refused] if wanted else [],
         "not_planned": why_not or None,
-        "instances": [item for item in found.values() if item["state"] != "retired"],
+        "instances": instances,
     }
 
 
@@ -77,8 +80,20 @@ def _empty(name: str) -> dict[str, Any]:
 
 
 def _of_the_box(wanted: Pending | None) -> list[str]:
-    """What differs on the box beside its instances: packages, holds, runtimes, models, settings of the host."""
-    return replace(wanted.changes, instances=[], leaving=[]).lines() if wanted else []
+    """What differs on the box beside its instances: packages, holds, settings of the host.
+
+    A runtime or model that a deploy would bring is none of it: what serves may do without.
+    """
+    return replace(wanted.changes, runtimes=[], models=[], instances=[], leaving=[]).lines() if wanted else []
+
+
+def _gone(facts: Mapping[str, Any], item: Mapping[str, Any]) -> list[str]:
+    """What an instance runs on and the box does not have whole."""
+    return [
+        f"{kind} {item[kind]}: not whole"
+        for kind in ("runtime", "model")
+        if item[kind] and not ((facts.get(kind + "s") or {}).get(item[kind]) or {}).get("complete")
+    ]
 
 
 def _instance(name: str, found: Mapping[str, Any], serving: Mapping[str, Any]) -> dict[str, Any]:

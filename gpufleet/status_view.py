@@ -78,12 +78,7 @@ def notes(box: Mapping[str, Any], inventory: str) -> Iterator[tuple[str, str]]:
         elif item["gated"] != item["release"] and item["state"] not in BAD:
             yield f"{who}: release {item['release']} has not passed its gate", "note"
         if held := item["held"]:
-            yield (
-                f"{who}: held at {held.get('digest') or item['release']} since {held.get('since')}"
-                f"{' by ' + str(held['by']) if held.get('by') else ''}: a deploy leaves it, until "
-                f"`gpufleet unhold {inventory} {who}`",
-                "note",
-            )
+            yield held_line(who, held, inventory), "note"
         for line in item["drift"]:
             yield f"{who}: drift: {line}", "note"
     for line in box["drift"]:
@@ -98,6 +93,15 @@ def notes(box: Mapping[str, Any], inventory: str) -> Iterator[tuple[str, str]]:
         count = len(box["changes"])
         what = f"{count} things" if count > 1 else "one thing"
         yield f"{name}: a deploy would change {what}: `gpufleet diff {inventory} --limit {name}`", ""
+
+
+def held_line(who: str, held: Mapping[str, Any], inventory: str) -> str:
+    """That an instance is held, at what, since when, by whom, until what."""
+    by = f" by {held['by']}" if held.get("by") else ""
+    return (
+        f"{who}: held at {held.get('digest')} since {held.get('since')}{by}: a deploy leaves it, until "
+        f"`gpufleet unhold {inventory} {who}`"
+    )
 
 
 def locked(lock: Mapping[str, Any]) -> str:

@@ -18,7 +18,7 @@ SECONDS = 30
 
 def command(instances: List[str], lines: int, *more: str) -> List[str]:
     units = [word for name in instances for word in ("--unit", unit_name(name))]
-    return ["journalctl", "--no-pager", "--quiet", "--output=json", "--lines={}".format(lines), *more, *units]
+    return ["journalctl", "--no-pager", "--quiet", "--output=json", "--all", "--lines={}".format(lines), *more, *units]
 
 
 def last(instances: List[str], lines: int) -> List[str]:

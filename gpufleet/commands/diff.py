@@ -16,6 +16,7 @@ from gpufleet.commands.folder import configuration
 from gpufleet.errors import DONE, REFUSED, WOULD_CHANGE, BoxError
 from gpufleet.fleet import Fleet
 from gpufleet.pending import Pending, pending
+from gpufleet.status_view import held_line
 
 SCHEMA = 1
 UNITS = "/etc/systemd/system"
@@ -49,7 +50,7 @@ def diff(inventory: Path, limit: tuple[str, ...], as_json: bool) -> None:
         reach.print_json({"schema": SCHEMA, "boxes": [*pages, *failed]})
     else:
         for item in pages:
-            show(item)
+            show(item, reach.shown(fleet))
     refused = any(item["refused"] for item in pages)
     changed = any(item["changes"] for item in pages)
     reach.finish(boxes, reach.shown(fleet), REFUSED if refused else WOULD_CHANGE if changed else DONE)
@@ -87,6 +88,11 @@ def page(name: str, wanted: Pending, there: Mapping[tuple[str, str], Mapping[str
             for each in wanted.refused
         ],
         "changes": wanted.changes.lines(),
+        "held": {
+            instance: found["held"]
+            for instance, found in (wanted.plan.facts.get("instances") or {}).items()
+            if found.get("held")
+        },
         "instances": [
             _instance(change, there.get((name, change.instance.name), {})) for change in wanted.changes.instances
         ],
@@ -105,8 +111,10 @@ def _instance(change: InstanceChange, there: Mapping[str, Any]) -> dict[str, Any
     }
 
 
-def show(item: Mapping[str, Any]) -> None:
+def show(item: Mapping[str, Any], inventory: str) -> None:
     """Print one box: its lines, then the diffs of its files."""
+    for name, held in item["held"].items():
+        click.echo(terminal.plain(held_line(f"{item['name']}/{name}", held, inventory)))
     if not item["changes"] and not item["refused"]:
         click.echo(f"{item['name']}: nothing to change")
         return

@@ -135,11 +135,17 @@ def test_a_diff_as_json(planned: Boxes) -> None:
     page = json.loads(done.stdout)
     assert done.exit_code == 5 and page["schema"] == 1
     one, second = page["boxes"]
-    assert one == {"name": "one", "error": None, "refused": [], "changes": [], "instances": []}
+    assert one == {"name": "one", "error": None, "refused": [], "changes": [], "held": {}, "instances": []}
     (changed,) = second["instances"]
     assert changed["from"] == NEW and len(changed["to"]) == 16 and changed["reasons"]
     assert {file["path"]: file["kind"] for file in changed["files"]}["serve.yaml"] == "changed"
     assert "abcdef" not in done.output
+
+
+def test_what_is_held_is_told(planned: Boxes) -> None:
+    planned.all["second"]["instances"]["qwen3-0.6b"]["held"] = {"since": BEFORE, "by": "anna", "digest": NEW}
+    said = f"second/qwen3-0.6b: held at {NEW} since {BEFORE} by anna: a deploy leaves it, until `gpufleet unhold "
+    assert said in gpufleet("diff").output
 
 
 def test_nothing_to_change(planned: Boxes) -> None:

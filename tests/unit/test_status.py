@@ -20,6 +20,7 @@ NOW, BEFORE = "2026-11-29T17:40:00Z", "2026-11-29T12:30:00Z"
 OK = {"ok": True, "status": 200, "seconds": 0.004, "said": ""}
 NO = {"ok": False, "status": None, "seconds": 3.0, "said": "timed out"}
 COUNTED = {"running": 2.0, "waiting": 1.0, "kv_cache": 0.123, "draft_tokens": 100.0, "accepted_tokens": 71.0}
+RUNTIME = "engine-cpu-0123456789ab"
 DIGEST = release(plan(cpu_facts()).instances[0]).digest
 
 
@@ -34,7 +35,8 @@ def instance(**more: Any) -> dict[str, Any]:
 
 def facts_of(**more: Any) -> dict[str, Any]:
     runtime = plan(cpu_facts()).runtimes[0].name
-    there = {"packages": {"g++": "12", "libnuma1": "2"}, "runtimes": {runtime: {"complete": True}}}
+    whole = {"complete": True}
+    there = {"packages": {"g++": "12", "libnuma1": "2"}, "runtimes": {runtime: whole, RUNTIME: whole}}
     there["models"] = {"tiny/r1": {"complete": True}}
     return cpu_facts(**{**there, "instances": {"tiny": instance()}, "at": NOW, **more})
 
@@ -46,7 +48,7 @@ def fleet_of(tmp_path: Path) -> Fleet:
 
 
 def box(facts: dict[str, Any], wanted: Pending | None = None, **serving: Any) -> dict[str, Any]:
-    answer = {"health": OK, "metrics": None, "port": 8000, "runtime": "engine-cpu-0123456789ab", "model": "tiny/r1"}
+    answer = {"health": OK, "metrics": None, "port": 8000, "runtime": RUNTIME, "model": "tiny/r1"}
     return status.of_box("box-1", facts, {"tiny": {**answer, **serving}}, wanted)
 
 
@@ -151,6 +153,17 @@ def test_a_release_that_nobody_gated_is_told() -> None:
     assert [line for line, _ in status_view.notes(found, "x")] == [
         f"box-1/tiny: release {DIGEST} has not passed its gate"
     ]
+
+
+def test_a_runtime_and_a_model_that_are_not_whole_are_drift() -> None:
+    found = box(facts_of(runtimes={RUNTIME: {"complete": False}}, models={}))
+    assert found["instances"][0]["drift"] == [f"runtime {RUNTIME}: not whole", "model tiny/r1: not whole"]
+
+
+def test_a_bare_box_has_no_drift(tmp_path: Path) -> None:
+    facts = facts_of(packages={}, instances={})
+    found = box(facts, pending(fleet_of(tmp_path), "box-1", facts))
+    assert found["drift"] == [] and "apt install g++ libnuma1" in found["changes"]
 
 
 def test_a_lock_that_ran_out_is_none() -> None:
