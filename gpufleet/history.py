@@ -12,6 +12,7 @@ SCHEMA = 1
 COLUMNS = ("when", "box", "instance", "event", "details")
 # One activation has some ten of these; that it began and how it ended is told by others.
 STEPS = "activation"
+MANY = 5  # names in a line
 _OWN = ("at", "event", "instance", "box", "began", "run")
 
 
@@ -70,7 +71,7 @@ def _said(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return " ".join(value)
+        return " ".join(value[:MANY]) + (f" and {len(value) - MANY} more" if len(value) > MANY else "")
     return json.dumps(value, sort_keys=True)
 
 
