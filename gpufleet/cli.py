@@ -8,13 +8,21 @@ import click
 
 from gpufleet import __version__, terminal
 from gpufleet.commands.deploy import deploy
+from gpufleet.commands.diff import diff
 from gpufleet.commands.discover import discover
 from gpufleet.commands.fetch import fetch
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.gc import gc
+from gpufleet.commands.history import history
+from gpufleet.commands.hold import hold, unhold
+from gpufleet.commands.logs import logs
 from gpufleet.commands.patches import patches
 from gpufleet.commands.plan import plan
+from gpufleet.commands.restart import restart
+from gpufleet.commands.rollback import rollback
 from gpufleet.commands.stacks import stacks
+from gpufleet.commands.status import status
+from gpufleet.commands.unlock import unlock
 from gpufleet.errors import INTERRUPTED
 
 
@@ -40,10 +48,9 @@ def main() -> None:
     """From bare Ubuntu/Debian boxes with older NVIDIA GPUs to serving language models."""
 
 
-main.add_command(deploy)
-main.add_command(discover)
-main.add_command(fetch)
-main.add_command(patches)
-main.add_command(gc)
-main.add_command(plan)
-main.add_command(stacks)
+for _command in (
+    *(plan, deploy, discover, fetch, diff, status, logs, history),
+    *(rollback, hold, unhold, restart, unlock),
+    *(gc, patches, stacks),
+):
+    main.add_command(_command)

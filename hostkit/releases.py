@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from typing import Any, Iterator
 
 from hostkit import state
@@ -14,6 +15,7 @@ from hostkit.files import ROOT as HOME
 from hostkit.roots import Roots
 
 MANIFEST = "manifest.json"
+MOST_BYTES = 1 << 20  # of one file: those we render have a few thousand
 _DIGEST = re.compile("[0-9a-f]{16}")
 # Units of ours that are no instances: gpufleet-resume.service, gpufleet-host.service.
 NO_INSTANCES = ("resume", "host")
@@ -21,6 +23,46 @@ NO_INSTANCES = ("resume", "host")
 
 def unit_name(instance: str) -> str:
     return f"gpufleet-{instance}.service"
+
+
+def run(spec: dict[str, Any]) -> dict[str, Any]:
+    """The releases of `instance` with the text of each file, as they are on the box now; nothing is changed.
+
+    Returns {"current", "gated", "unit": text of the installed unit or None, "releases": {digest: {"files":
+    {path: text}, "at": when it was staged}}}. A file that was edited there is given as it is, one that is gone is not
+    in it.
+    """
+    return texts(Roots(), spec["instance"])
+
+
+def texts(roots: Roots, name: str) -> dict[str, Any]:
+    home = f"{HOME}/instances/{name}"
+    known = state.load(roots.path(state.STATE))["instances"].get(name, {})
+    found = [digest for digest in _visible(roots, home + "/releases") if _DIGEST.fullmatch(digest)]
+    unit = _bytes(roots.path(f"{UNITS}/{unit_name(name)}"))
+    return {
+        "current": current_release(roots, home),
+        "gated": known.get("gated"),
+        "unit": None if unit is None else _text(unit),
+        "releases": {digest: _release(roots.path(f"{home}/releases/{digest}")) for digest in found},
+    }
+
+
+def _release(directory: str) -> dict[str, Any]:
+    files = {}
+    for folder, folders, names in os.walk(directory):
+        folders[:] = [each for each in folders if not os.path.islink(os.path.join(folder, each))]
+        for name in names:
+            path = os.path.join(folder, name)
+            content = None if os.path.islink(path) else _bytes(path)
+            if content is not None:
+                files[os.path.relpath(path, directory)] = _text(content)
+    staged = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(os.stat(directory).st_mtime))
+    return {"files": files, "at": staged}
+
+
+def _text(content: bytes) -> str:
+    return content[:MOST_BYTES].decode("utf-8", "replace")
 
 
 def instance_names(roots: Roots) -> list[str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -24,31 +25,67 @@ from operations import discovery, remote
 from operations.contact import keep_failures_apart, remedy
 
 AT_ONCE = 50
+INTERRUPTED_TEXT = "gpufleet: interrupted; what was begun on a box is finished there"
 
 
 class Boxes:
-    """Boxes that are called one after another or at once; one that failed is not called again."""
+    """Boxes that are called one after another or at once; one that failed is not called again.
 
-    def __init__(self, fleet: Fleet, names: Sequence[str]) -> None:
-        """Connect to these boxes. Raises ConfigError when a host key is not trusted. Ctrl-C ends the program, 130."""
-        signal.signal(signal.SIGINT, _interrupted)
+    + hosts: those that are called; + facts: what the last look at each told; + failures: what went wrong; each by name
+    """
+
+    def __init__(
+        self, fleet: Fleet, names: Sequence[str], packages: bool = False, interrupted: str = INTERRUPTED_TEXT
+    ) -> None:
+        """Connect to these boxes. Raises ConfigError when a host key is not trusted. Ctrl-C ends the program, 130.
+
+        + packages: whether the look tells of the packages that a plan asks for
+        + interrupted: what is said on Ctrl-C
+        """
+        signal.signal(signal.SIGINT, partial(_interrupted, interrupted))
         pyinfra.is_cli = True  # a key's password may be asked for
         for name in ("pyinfra", "paramiko"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
         keep_failures_apart()
         self.addresses = fleet.addresses
+        self.packages = discovery.wanted_packages(fleet, {}) if packages else set()
         self.failures: dict[str, BoxError] = {
             name: self._unreachable(name, cause) for name, cause in discovery.contact(fleet, names, {}).items()
         }
-        listed = [(name, fleet.connection(name)) for name in names if name not in self.failures]
-        state = State(Inventory((listed, {})), Config())
+        state = State(Inventory(([(name, fleet.connection(name)) for name in names], {})), Config())
         state.cwd = str(Path.cwd())
         self.hosts = {host.name: host for host in state.inventory}
-        self._each(dict.fromkeys(self.hosts), lambda host, _: _connect(host))
+        self.facts: dict[str, dict[str, Any]] = self._each(dict.fromkeys(self.hosts), lambda host, _: self._look(host))
 
-    def call(self, verb: str, specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Run a verb on each box that has a spec, at once; what failed is in `failures`."""
-        return self._each(specs, lambda host, spec: remote.call(host, verb, spec or {}))
+    def look(self) -> dict[str, dict[str, Any]]:
+        """Look at all of them again, those that failed too: they may be back."""
+        self.failures.clear()
+        self.facts = self._each(dict.fromkeys(self.hosts), lambda host, _: self._look(host))
+        return self.facts
+
+    def call(
+        self,
+        verb: str,
+        specs: Mapping[str, Mapping[str, Any]],
+        say: Callable[[str, str], None] | None = None,
+    ) -> dict[str, dict[str, Any]]:
+        """Run a verb on each box that has a spec, at once; what failed is in `failures`.
+
+        + say: takes the name of a box and a line that the verb says while it works
+        """
+
+        def action(host: Host, spec: Mapping[str, Any] | None) -> dict[str, Any]:
+            return remote.call(host, verb, spec or {}, log=partial(say, host.name) if say else None)
+
+        return self._each(specs, action)
+
+    def _look(self, host: Host) -> dict[str, Any]:
+        """Log in where there is no connection, become root, send the kit where it is new: the look does all of it."""
+        client = getattr(host.connector, "client", None)
+        transport = client.get_transport() if client else None
+        if transport is None or not transport.is_active():
+            host.connector.connect()
+        return remote.probe(host, self.packages)
 
     def _each(self, given: Mapping[str, Any], action: Any) -> dict[str, Any]:
         names = [name for name in given if name in self.hosts and name not in self.failures]
@@ -74,12 +111,7 @@ class Boxes:
         return BoxError(name, cause, remedy(name, self.addresses[name], cause))
 
 
-def _interrupted(number: int, frame: FrameType | None) -> None:
-    click.echo("gpufleet: interrupted; what was begun on a box is finished there", err=True)
+def _interrupted(text: str, number: int, frame: FrameType | None) -> None:
+    if text:
+        click.echo(text, err=True)
     os._exit(INTERRUPTED)  # the calls that are under way would hold up any other end
-
-
-def _connect(host: Host) -> dict[str, Any]:
-    """Log in, become root, send the kit where it is new: the look does all of it."""
-    host.connector.connect()
-    return remote.probe(host, ())

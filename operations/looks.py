@@ -28,6 +28,7 @@ from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import check
 from gpufleet.settings import Settings
+from gpufleet.whole import whole
 from operations import discovery, holder, remote
 from operations.run import Stop, session
 
@@ -122,7 +123,7 @@ def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
 
 
 def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[str, Any]) -> Decided:
-    _whole(host.name, facts)
+    whole(host.name, facts)
     changed = differences(fleet.facts[host.name], facts) if host.name in fleet.facts else []
     if not changed:  # else what was known stays, until `gpufleet discover` accepts what is there now
         known.keep(fleet.facts_folder, host.name, facts)
@@ -164,24 +165,6 @@ def _failed(host: Host, error: Exception) -> None:
         error = BoxError(host.name, cause, "report this; the box is untouched")
     session.failed(error)
     host.log_styled(str(error), fg="red")
-
-
-def _whole(name: str, facts: Mapping[str, Any]) -> None:
-    """Raises BoxError when a source failed that nothing can be decided without."""
-    # Without these nothing can be decided; an empty answer of `instances` is taken as one only when it did not fail.
-    failed = {error["source"] for error in facts["errors"]}
-    missing = [source for source in ("os", "python", "disks") if not facts.get(source)]
-    missing += [source for source in ("instances", "services", "stores") if source in failed]
-    if missing:
-        said = "; ".join(f"{error['source']}: {error['message']}" for error in facts["errors"])
-        raise BoxError(name, f"the probe could not read {', '.join(missing)} ({said})", "look at it on the box")
-    for gpu in facts["gpus"]:
-        if not gpu.get("compute_capability") or not gpu.get("uuid"):
-            raise BoxError(
-                name,
-                f"GPU {gpu['index']} ({gpu.get('bus_id') or 'no address'}) does not answer",
-                "look for Xid in the kernel log; a lost card needs a reboot, or to be reseated",
-            )
 
 
 def _settings(overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -64,17 +64,19 @@ def call(
     payload: Iterable[bytes] = (),
     seconds: float | None = None,
     progress: Callable[[Mapping[str, Any]], None] | None = None,
+    log: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Run a verb of the kit as root and return its result; its log lines are shown as they come.
 
     + payload: bytes that follow the spec on standard input
     + seconds: how long it may be silent; None: for ever
     + progress: takes the verb's events `progress`
+    + log: takes its log lines, in place of pyinfra's own output
     Raises BoxError with the cause and the remedy that the kit gives.
     """
     command = f"exec python3 {shlex.quote(_kit_path())} {shlex.quote(verb)}"
     lines = _run(host, command, _chained(_line(spec), payload), _become.get(host.name), seconds)
-    return _result(host, lines, host.log, progress)
+    return _result(host, lines, log or host.log, progress)
 
 
 def _kit_path() -> str:

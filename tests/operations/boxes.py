@@ -32,7 +32,9 @@ IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 class Boxes:
     """`facts` by box; what is changed there shows in the next look. `logins` and `looks` count, by box.
 
-    + kit: answers every verb but the look
+    + kit: answers every verb but the look; without it:
+    + answers: the events that a verb says, by verb (without any it says nothing and goes on)
+    + asked: (box, verb) of each call
     """
 
     key: paramiko.PKey
@@ -43,6 +45,8 @@ class Boxes:
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     kit: Kit | None = None
+    answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    asked: list[tuple[str, str]] = field(default_factory=list)
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
         """An owner's folder with all of them; `data` by box name with _ for -."""
@@ -96,12 +100,16 @@ class _Server(paramiko.ServerInterface):
         return True
 
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
-        verb = re.search(r"pyz (\w+)", command) if "GPUFLEET:AS" not in command else None
-        if not verb:
+        verb = re.search(r"\.pyz'? +'?([a-z]+)", command) if "GPUFLEET:AS" not in command else None
+        if verb:
+            self.boxes.asked.append((self.name, verb[1]))
+        else:
             self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
             spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
             if self.name in self.boxes.hung:
+                return
+            if verb and not self.boxes.kit and verb[1] not in self.boxes.answers:
                 return
             text = self._verb(verb[1], json.loads(spec)) if verb else f"GPUFLEET:AS:\n{self._look()}"
             channel.sendall(f"{text}\n".encode())
@@ -112,7 +120,8 @@ class _Server(paramiko.ServerInterface):
         return json.dumps({"event": "result", "facts": self.boxes.facts[self.name]})
 
     def _verb(self, verb: str, spec: dict[str, Any]) -> str:
-        assert self.boxes.kit, f"{self.name} was asked for {verb}"
+        if not self.boxes.kit:
+            return "\n".join(json.dumps(event) for event in self.boxes.answers[verb])
         try:
             return json.dumps({"event": "result", **self.boxes.kit(self.name, verb, spec)})
         except Failure as failure:

@@ -19,6 +19,7 @@ from gpufleet.settings import Expect, Fetch, Host, Mirrors, Rollout, Serve, Sett
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "lab" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ON_BOXES = ("status", "diff", "rollback", "logs", "history", "unlock")
 FENCE = re.compile(r"^(?: {4}|\t).*$", re.MULTILINE)
 
 
@@ -120,7 +121,7 @@ def test_every_setting_has_its_row_and_no_other(kind: type[Data], prefix: str) -
     assert rows == {prefix + name for name in kind.model_fields}
 
 
-@pytest.mark.parametrize("name", ["plan", "discover", "fetch", "gc", "patches check"])
+@pytest.mark.parametrize("name", ["plan", "discover", "fetch", "gc", "patches check", *ON_BOXES])
 def test_options_of_a_command_exist_and_are_documented(name: str) -> None:
     from gpufleet.cli import main
 

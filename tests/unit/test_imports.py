@@ -18,7 +18,7 @@ ALLOWED = {
 # What the controller fetches, it fetches as boxes do.
 FOLDERS = {"gpufleet/wheelhouse": {"hostkit"}}
 # A command that reaches boxes does it by the operations, imported only when it runs: the core stays pure.
-COMMANDS = {"gpufleet/commands/discover.py": {"operations"}, "gpufleet/commands/gc.py": {"operations"}}
+COMMANDS = {f"gpufleet/commands/{name}.py": {"operations"} for name in ("discover", "gc", "reach")}
 
 
 def imported(path: Path) -> set[str]:
