@@ -38,7 +38,7 @@ def install() -> None:
     if not os.path.isfile(KIT) and os.path.dirname(ours) == os.path.dirname(KIT):
         files.link(os.path.basename(ours), KIT)
     path = os.path.join(files.UNITS, NAME)
-    wanted = os.path.join(files.UNITS, "multi-user.target.wants", NAME)
+    wanted = os.path.join(files.UNITS, systemd.WANTS, NAME)
     data = TEXT.format(root=files.ROOT, state=files.STATE, python=sys.executable, kit=KIT).encode()
     if read(path) != data:
         files.write(path, data)

@@ -25,7 +25,11 @@ def take_off(name: str) -> None:
     unit = unit_name(name)
     systemd.stop(unit)
     systemd.disable(unit)
-    files.with_suppressed_unlink(os.path.join(release.INSTANCES, name, "current"))
+    home = os.path.join(release.INSTANCES, name)
     files.with_suppressed_unlink(os.path.join(files.UNITS, unit))
+    files.with_suppressed_unlink(os.path.join(home, "current"))
+    for directory in (files.UNITS, home):
+        if os.path.isdir(directory):
+            files.sync_directory(directory)
     systemd.reload()
     systemd.forget(unit)

@@ -18,7 +18,7 @@ TAIL_BYTES = 65536  # of the journal, where the last lines of an activation are
 
 
 def reached(moment: str) -> None:
-    """Called before and after each write, for tests that stop the process there."""
+    """Called around writes, for tests that stop the process there."""
 
 
 def load(path: Optional[str] = None) -> dict:
@@ -46,7 +46,7 @@ def update(name: str, **fields: object) -> None:
     state["instances"].setdefault(name, {}).update(fields)
     reached("before state")
     files.write(STATE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
-    reached("after state")
+    reached("state")
 
 
 def doubt(names: list) -> None:
@@ -69,7 +69,6 @@ def now() -> str:
 def journal(event: str, **fields: object) -> None:
     """Append one line, on the disk when this returns; a torn last line of a power cut does not spoil the next."""
     line = json.dumps({"at": now(), "event": event, **fields}, sort_keys=True)
-    reached("before journal")
     os.makedirs(files.STATE, exist_ok=True)
     new = not os.path.exists(JOURNAL)
     with open(JOURNAL, "a+b") as handle:
@@ -83,7 +82,7 @@ def journal(event: str, **fields: object) -> None:
         os.fsync(handle.fileno())
     if new:
         files.sync_directory(files.STATE)
-    reached("after journal")
+    reached("journal")
 
 
 def journaled(event: str, **fields: object) -> bool:

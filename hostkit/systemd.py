@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 
-from hostkit import shell
+from hostkit import files, shell
 from hostkit.errors import Failure
 
 TRIES, TRY_SECONDS = 4, 3
+WANTS = "multi-user.target.wants"
 PROPERTIES = (
     "ActiveState",
     "SubState",
@@ -61,10 +63,19 @@ def forget(unit: str) -> None:
 
 def enable(unit: str) -> None:
     systemctl("enable", "--quiet", unit)
+    sync()
 
 
 def disable(unit: str) -> None:
     systemctl("disable", "--quiet", unit, allowed=True)
+    sync()
+
+
+def sync() -> None:
+    """Make what starts at boot survive a power cut: systemctl only writes the links."""
+    for directory in (files.UNITS, os.path.join(files.UNITS, WANTS)):
+        if os.path.isdir(directory):
+            files.sync_directory(directory)
 
 
 def reload() -> None:

@@ -1,8 +1,8 @@
 """An activation that is cut off at any moment ends on a release that passed its gate, and the journal is whole.
 
-Each scenario is run once for every moment: before and after each write of the state and of the journal, before and
-after each call of systemctl, and while the gate asks. The process is gone there, as by SIGKILL; then the box goes on
-by `resume`, with its units still as they were, or after a boot that has started what is enabled.
+Each scenario is run once for every moment: before and after each write of the state, after each of the journal, before
+and after each call of systemctl, and while the gate asks. The process is gone there, as by SIGKILL; then the box goes
+on by `resume`, with its units still as they were, or after a boot that has started what is enabled.
 """
 
 from __future__ import annotations
