@@ -44,6 +44,7 @@ HINTS = [
 ]  # fmt: skip
 # What a process says of another one's failure, which has its own line before it.
 EMPTY_WORDS = r"See root cause above|Failed core proc|[Ee]ngine core initialization failed|EngineCore failed to start"
+BEGINNINGS = ("Starting ", "Started ")  # of systemd, the first lines of a start
 MILD = r"\b(DEBUG|INFO|WARNING|WARN)\b"
 NAMED = r"\b\w*(Error|Exception|Interrupt)(: |$)|\berror: "
 CODE = r"\braise \w"  # a line of a traceback that shows the source
@@ -121,15 +122,16 @@ def check(unit: str, invocations: Sequence[str], began: float, wanted: dict, who
     """Raise Failure for a line that must not be there, and for one that is owed and is not there.
 
     + wanted: {"promised": [{"line": regex, "means"}], "forbidden": [the same]}
-    + whole: whether this start was seen from its beginning; of an older one the journal may have dropped lines, and
-      what it lacks is only a warning
+    + whole: whether this start was seen from its beginning; of an older one the journal may have dropped lines: when it
+      no longer has systemd's word that it starts, what else it lacks is only a warning
     Returns the warnings.
     """
     promised, forbidden = wanted.get("promised") or [], wanted.get("forbidden") or []
     missing = list(promised)
     for attempt in range(TRIES if promised or forbidden else 0):
         missing = list(promised)
-        for line in since(unit, invocations, began):
+        for number, line in enumerate(since(unit, invocations, began)):
+            whole = whole or (number == 0 and line.startswith(BEGINNINGS))
             for item in forbidden:
                 if re.search(item["line"], line):
                     raise Failure("the log says {!r}: {}".format(quoted(line), item["means"]), _look(unit))

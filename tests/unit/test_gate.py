@@ -214,6 +214,13 @@ def test_of_an_older_start_a_missing_line_is_a_warning(engine: Engine, service: 
     assert "may have dropped it" in said
 
 
+def test_of_an_older_start_whose_log_is_whole_it_is_owed(engine: Engine, service: Service) -> None:
+    """As after a power cut: the boot has started it, not this activation."""
+    service.update(since=time.monotonic() - 3600, log=["Starting x.service - gpufleet x...", "INFO nothing of it"])
+    log = {"promised": [{"line": "KV cache size", "means": "it did not say"}]}
+    refused(engine, "no line of the log says 'KV cache size': it did not say", "journalctl", log=log)
+
+
 def test_a_new_xid_of_its_cards(engine: Engine, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     key = ("0000:01:00", 31)
     counts = iter([{key: (1, "old")}, {key: (2, "NVRM: Xid (PCI:0000:01:00): 31, MMU Fault")}])
