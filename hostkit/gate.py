@@ -100,8 +100,12 @@ class Gate:
             return self.client.chat(gate_checks.body(self.wanted, content, most, more), max(left, LEAST_SECONDS))
         except Refused as error:
             self.start.check_up()
-            known = REFUSALS.get(error.status)
-            raise Failure(gate_checks.refused(what, error), known or gate_log.remedy(self.unit, self.start.lines()))
+            lines, known = self.start.lines(), REFUSALS.get(error.status)
+            logged = gate_log.reason(lines) if error.status >= 500 else ""
+            raise Failure(
+                "{} fails with {}: {}{}".format(what, error.status, error.detail, logged and "; its log: " + logged),
+                known or gate_log.remedy(self.unit, lines),
+            )
         except Unanswered as error:
             self.start.check_up()
             raise Failure("{} does not answer: {}".format(what, error), gate_log.remedy(self.unit, self.start.lines()))

@@ -11,7 +11,7 @@ import zlib
 from typing import Any, Callable, Optional
 
 from hostkit.errors import Failure
-from hostkit.gate_http import Client, Refused, Reply, quoted
+from hostkit.gate_http import Client, Reply, quoted
 
 Ask = Callable[..., Reply]  # (what, content, max_tokens, **more); raises Failure
 
@@ -193,7 +193,3 @@ def body(wanted: dict, content: Any, most: int, more: dict[str, Any]) -> dict[st
         "seed": 0,
         **more,
     }
-
-
-def refused(what: str, error: Refused) -> str:
-    return "{} fails with {}: {}".format(what, error.status, error.detail)

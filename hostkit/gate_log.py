@@ -86,14 +86,20 @@ def latest(unit: str, invocations: Sequence[str], began: float, number: int = 20
 
 
 def first_error(lines: Iterable[str]) -> str:
-    """The first line that names an error: what comes after it mostly follows from it.
+    """The first line that names an error, as `reason`; without any, the last line, which may be how it ended."""
+    kept = list(lines)
+    last = next((line for line in reversed(kept) if line.strip()), "")
+    return reason(kept) or quoted(last) or "it wrote nothing to the journal"
 
-    Not what is no more than a warning, nor what speaks of the failure of another process. Without any, the last line.
+
+def reason(lines: Iterable[str]) -> str:
+    """The first line that names an error: what comes after it mostly follows from it. Empty without any.
+
+    Not what is no more than a warning, nor what speaks of the failure of another process.
     """
-    severe, empty, last = "", "", ""
+    severe, empty = "", ""
     told = (line for line in lines if line.strip())
     for line in told:
-        last = line
         if re.search(EMPTY_WORDS, line):
             empty = empty or line
         elif not re.search(MILD, line) and not re.search(CODE, line):
@@ -103,7 +109,7 @@ def first_error(lines: Iterable[str]) -> str:
                 return quoted(" ".join([line, *more]))
             if not severe and re.search(SEVERE, line):
                 severe = line
-    return quoted(severe or empty or last) or "it wrote nothing to the journal"
+    return quoted(severe or empty)
 
 
 def hint(text: str) -> Optional[Hint]:

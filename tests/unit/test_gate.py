@@ -78,8 +78,8 @@ def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service) -> N
 
 def test_health_alone_proves_nothing(engine: Engine, service: Service) -> None:
     engine.status, engine.refusal = 500, "Internal\nServer Error"
-    service["log"] = ["InvalidCxxCompiler: No working C++ compiler found"]
-    refused(engine, "a chat completion fails with 500: Internal Server Error", "g++")
+    service["log"] = ["torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found"]
+    refused(engine, "a chat completion fails with 500: Internal Server Error; its log: torch.*InductorError", "g++")
 
 
 def test_an_instance_that_wants_a_key(engine: Engine, service: Service) -> None:
