@@ -45,6 +45,7 @@ HINTS = [
 # What a process says of another one's failure, which has its own line before it.
 EMPTY_WORDS = r"See root cause above|Failed core proc|[Ee]ngine core initialization failed|EngineCore failed to start"
 BEGINNINGS = ("Starting ", "Started ")  # of systemd, the first lines of a start
+PREFIX = r"^(\(\w+ pid=\d+\) )?(ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[^\]]*\] "  # of vLLM's logger; says nothing of why
 MILD = r"\b(DEBUG|INFO|WARNING|WARN)\b"
 NAMED = r"\b\w*(Error|Exception|Interrupt)(: |$)|\berror: "
 CODE = r"\braise \w"  # a line of a traceback that shows the source
@@ -106,10 +107,10 @@ def reason(lines: Iterable[str]) -> str:
             if re.search(NAMED, line):
                 # pydantic says on the next lines what is wrong
                 more = islice(told, 2) if re.search(r"validation errors? for", line) else ()
-                return quoted(" ".join([line, *more]))
+                return quoted(" ".join([re.sub(PREFIX, "", line), *more]))
             if not severe and re.search(SEVERE, line):
                 severe = line
-    return quoted(severe or empty)
+    return quoted(re.sub(PREFIX, "", severe or empty))
 
 
 def hint(text: str) -> Optional[Hint]:
