@@ -17,6 +17,7 @@ DRAFTS = "vllm:spec_decode_num_drafts_total"
 ACCEPTED = "vllm:spec_decode_num_accepted_tokens_total"
 LONG = 64  # tokens of an answer in which something must be accepted
 LEAST_SECONDS = 60  # for an answer, however long the start took
+LATER_SECONDS = 600  # for each after the first, at most: 260,000 tokens of a prompt at 900 a second take half of it
 REFUSALS = {
     401: "the instance wants an API key, which the gate has not: take VLLM_API_KEY and api-key away, and let a proxy "
     "in front of it ask for keys",
@@ -32,7 +33,7 @@ def run(
     + wanted: {"host": where it listens, "model": served name, "prompt", "max_tokens",
       "expect": {"deterministic": true} and/or {"contains": text},
       "speculative": null | {"accepted": whether drafted tokens must be accepted},
-      "timeout": seconds to the first completion, and of each later question,
+      "timeout": seconds to the first completion,
       "context": null | {"tokens"}, "tools": bool, "images": bool, "bus_ids": of its cards,
       "log": {"promised": [{"line": regex, "means"}], "forbidden": [...]},
       "speed": null | {"floor", "published", "tokens"}}; what is not in it is not asked
@@ -93,13 +94,18 @@ class Gate:
 
     def ask(self, what: str, content: Any, most: int, **more: Any) -> Reply:
         """One chat completion. Raises Failure for all that is none, with what the log has to say."""
-        left = self.wanted["timeout"] if self.answered else self.first_until - time.monotonic()
+        later = min(self.wanted["timeout"], LATER_SECONDS)
+        left = later if self.answered else self.first_until - time.monotonic()
         try:
             return self.client.chat(gate_checks.body(self.wanted, content, most, more), max(left, LEAST_SECONDS))
         except Refused as error:
             self.start.check_up()
-            known = REFUSALS.get(error.status)
-            raise Failure(gate_checks.refused(what, error), known or gate_log.remedy(self.unit, self.start.lines()))
+            lines, known = self.start.lines(), REFUSALS.get(error.status)
+            logged = gate_log.reason(lines) if error.status >= 500 else ""
+            raise Failure(
+                "{} fails with {}: {}{}".format(what, error.status, error.detail, logged and "; its log: " + logged),
+                known or gate_log.remedy(self.unit, lines),
+            )
         except Unanswered as error:
             self.start.check_up()
             raise Failure("{} does not answer: {}".format(what, error), gate_log.remedy(self.unit, self.start.lines()))

@@ -11,12 +11,13 @@ import zlib
 from typing import Any, Callable, Optional
 
 from hostkit.errors import Failure
-from hostkit.gate_http import Client, Refused, Reply, quoted
+from hostkit.gate_http import Client, Reply, quoted
 
 Ask = Callable[..., Reply]  # (what, content, max_tokens, **more); raises Failure
 
 ROOM = 64  # tokens of a context that are left for the chat template and the answer
-SMALLEST = 256  # below, there is no long prompt to speak of
+SMALLEST, CHEAP = 512, 2048  # tokens: below the first there is no long prompt to speak of
+FEW = 20  # words
 ANSWER = 16
 NEAR = 0.8  # of the tokens aimed at
 THINKING = 512  # tokens that a model may think before it calls a tool
@@ -75,14 +76,15 @@ def long_prompt(client: Client, ask: Ask, wanted: dict, model: str) -> tuple[Opt
     aim = min(wanted["tokens"], most or wanted["tokens"]) - ROOM
     if aim < SMALLEST:
         return None, []
-    few = 20
-    one = _count(ask, few)
+    one = _count(ask, FEW)
     if not one:
         return None, ["no prompt near the context limit was tried: its answers do not count their tokens (`usage`)"]
-    many = max(few + 1, int(few * aim / one / 8))
+    # The second is the longer the better it tells, and takes time where the limit is far.
+    share = 0.4 if aim < CHEAP else 0.1
+    many = max(2 * FEW, int(FEW * aim * share / one))
     two = _count(ask, many) or one
-    each = (two - one) / (many - few) if two > one else one / few
-    words = max(many, int((aim * 0.98 - two) / each) + many)
+    each = (two - one) / (many - FEW) if two > one else one / FEW
+    words = many + max(0, int((aim * 0.97 - two) / each))
     reply = ask("a prompt of {} words, near {} tokens".format(words, aim), _words(words), ANSWER, ignore_eos=True)
     _refuse_noise(reply, "the answer to a prompt of {} tokens".format(reply.prompt_tokens))
     if (reply.prompt_tokens or 0) < NEAR * aim:
@@ -105,7 +107,7 @@ def _count(ask: Ask, words: int) -> Optional[int]:
 def _words(number: int) -> str:
     draw = random.SystemRandom()
     letters = "abcdefghijklmnopqrstuvwxyz"
-    words = ("".join(draw.choices(letters, k=draw.randint(3, 8))) for _ in range(number))
+    words = ("".join(draw.choices(letters, k=5)) for _ in range(number))
     return "Say anything about these words: " + " ".join(words)
 
 
@@ -191,7 +193,3 @@ def body(wanted: dict, content: Any, most: int, more: dict[str, Any]) -> dict[st
         "seed": 0,
         **more,
     }
-
-
-def refused(what: str, error: Refused) -> str:
-    return "{} fails with {}: {}".format(what, error.status, error.detail)

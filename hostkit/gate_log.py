@@ -44,6 +44,8 @@ HINTS = [
 ]  # fmt: skip
 # What a process says of another one's failure, which has its own line before it.
 EMPTY_WORDS = r"See root cause above|Failed core proc|[Ee]ngine core initialization failed|EngineCore failed to start"
+BEGINNINGS = ("Starting ", "Started ")  # of systemd, the first lines of a start
+PREFIX = r"^(\(\w+ pid=\d+\) )?(ERROR|CRITICAL) [\d-]+ [\d:.]+ \[[^\]]*\] "  # of vLLM's logger; says nothing of why
 MILD = r"\b(DEBUG|INFO|WARNING|WARN)\b"
 NAMED = r"\b\w*(Error|Exception|Interrupt)(: |$)|\berror: "
 CODE = r"\braise \w"  # a line of a traceback that shows the source
@@ -85,24 +87,30 @@ def latest(unit: str, invocations: Sequence[str], began: float, number: int = 20
 
 
 def first_error(lines: Iterable[str]) -> str:
-    """The first line that names an error: what comes after it mostly follows from it.
+    """The first line that names an error, as `reason`; without any, the last line, which may be how it ended."""
+    kept = list(lines)
+    last = next((line for line in reversed(kept) if line.strip()), "")
+    return reason(kept) or quoted(last) or "it wrote nothing to the journal"
 
-    Not what is no more than a warning, nor what speaks of the failure of another process. Without any, the last line.
+
+def reason(lines: Iterable[str]) -> str:
+    """The first line that names an error: what comes after it mostly follows from it. Empty without any.
+
+    Not what is no more than a warning, nor what speaks of the failure of another process.
     """
-    severe, empty, last = "", "", ""
+    severe, empty = "", ""
     told = (line for line in lines if line.strip())
     for line in told:
-        last = line
         if re.search(EMPTY_WORDS, line):
             empty = empty or line
         elif not re.search(MILD, line) and not re.search(CODE, line):
             if re.search(NAMED, line):
                 # pydantic says on the next lines what is wrong
                 more = islice(told, 2) if re.search(r"validation errors? for", line) else ()
-                return quoted(" ".join([line, *more]))
+                return quoted(" ".join([re.sub(PREFIX, "", line), *more]))
             if not severe and re.search(SEVERE, line):
                 severe = line
-    return quoted(severe or empty or last) or "it wrote nothing to the journal"
+    return quoted(re.sub(PREFIX, "", severe or empty))
 
 
 def hint(text: str) -> Optional[Hint]:
@@ -121,15 +129,16 @@ def check(unit: str, invocations: Sequence[str], began: float, wanted: dict, who
     """Raise Failure for a line that must not be there, and for one that is owed and is not there.
 
     + wanted: {"promised": [{"line": regex, "means"}], "forbidden": [the same]}
-    + whole: whether this start was seen from its beginning; of an older one the journal may have dropped lines, and
-      what it lacks is only a warning
+    + whole: whether this start was seen from its beginning; of an older one the journal may have dropped lines: when it
+      no longer has systemd's word that it starts, what else it lacks is only a warning
     Returns the warnings.
     """
     promised, forbidden = wanted.get("promised") or [], wanted.get("forbidden") or []
     missing = list(promised)
     for attempt in range(TRIES if promised or forbidden else 0):
         missing = list(promised)
-        for line in since(unit, invocations, began):
+        for number, line in enumerate(since(unit, invocations, began)):
+            whole = whole or (number == 0 and line.startswith(BEGINNINGS))
             for item in forbidden:
                 if re.search(item["line"], line):
                     raise Failure("the log says {!r}: {}".format(quoted(line), item["means"]), _look(unit))

@@ -78,8 +78,8 @@ def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service) -> N
 
 def test_health_alone_proves_nothing(engine: Engine, service: Service) -> None:
     engine.status, engine.refusal = 500, "Internal\nServer Error"
-    service["log"] = ["InvalidCxxCompiler: No working C++ compiler found"]
-    refused(engine, "a chat completion fails with 500: Internal Server Error", "g++")
+    service["log"] = ["torch._inductor.exc.InductorError: InvalidCxxCompiler: No working C++ compiler found"]
+    refused(engine, "a chat completion fails with 500: Internal Server Error; its log: torch.*InductorError", "g++")
 
 
 def test_an_instance_that_wants_a_key(engine: Engine, service: Service) -> None:
@@ -212,6 +212,13 @@ def test_of_an_older_start_a_missing_line_is_a_warning(engine: Engine, service: 
     service.update(since=time.monotonic() - 3600, log=[])
     (said,) = run(engine, log={"promised": [{"line": "KV cache size", "means": "?"}]})["warnings"]
     assert "may have dropped it" in said
+
+
+def test_of_an_older_start_whose_log_is_whole_it_is_owed(engine: Engine, service: Service) -> None:
+    """As after a power cut: the boot has started it, not this activation."""
+    service.update(since=time.monotonic() - 3600, log=["Starting x.service - gpufleet x...", "INFO nothing of it"])
+    log = {"promised": [{"line": "KV cache size", "means": "it did not say"}]}
+    refused(engine, "no line of the log says 'KV cache size': it did not say", "journalctl", log=log)
 
 
 def test_a_new_xid_of_its_cards(engine: Engine, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ gpufleet-x.service: Main process exited, code=exited, status=1/FAILURE
 
 
 def test_the_reason_is_the_first_error_and_not_the_last() -> None:
-    assert gate_log.first_error(FAILED).endswith("ValueError: No available memory for the cache blocks.")
+    assert gate_log.first_error(FAILED) == "ValueError: No available memory for the cache blocks."
     assert "gpu-memory-utilization" in gate_log.remedy("x", FAILED)
 
 
