@@ -103,6 +103,8 @@ def kits() -> "Iterator[tuple[str, str, str, float]]":
             yield "kit", path, "of another version of gpufleet", KIT_SECONDS
         elif name.startswith("uv-") and name not in used:
             yield "uv", path, "no runtime was installed with it", YOUNG_SECONDS
+        elif name.startswith(".uv-"):
+            yield "uv", path, "an install that did not end", 0
 
 
 def used_uv(name: str) -> str:

@@ -51,7 +51,7 @@ def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     files.write(question, json.dumps(asked).encode())
     env = {key: str(value).replace(directory, tree) for key, value in spec["env"].items()}
     files.write(variables, environment_file(env).encode(), 0o600)
-    lines, status = steps.follow(command(tree, question, variables), {})
+    lines, status = steps.follow(command(tree, question, variables), {}, MARK)
     answers = [line for line in lines if line.startswith(MARK)]
     if not answers:
         said = "; ".join(lines[-steps.SHOWN :]) or "it said nothing"

@@ -18,6 +18,7 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import BoxError
 from gpufleet.kit import Kit, build
+from gpufleet.terminal import one_line, plain
 
 SILENCE_MS = 60_000
 LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
@@ -265,7 +266,7 @@ def _result(
                 stray.append(line)
                 continue
             if event.get("event") == "log":
-                log(event["message"])
+                log(plain(event["message"]))
             elif event.get("event") == "progress":
                 if progress:
                     progress(event)
@@ -277,8 +278,9 @@ def _result(
     if last.get("event") == "result":
         return last
     if last.get("event") == "error":
-        raise BoxError(host.name, last["cause"], last["remedy"], bool(last.get("everywhere")))
-    raise BoxError(host.name, f"the kit gave no answer ({' '.join(stray)[-300:] or 'it was ended'})", AGAIN)
+        raise BoxError(host.name, one_line(last["cause"]), one_line(last["remedy"]), bool(last.get("everywhere")))
+    said = one_line(" ".join(stray)[-300:]) or "it was ended"
+    raise BoxError(host.name, f"the kit gave no answer ({said})", AGAIN)
 
 
 def _password(host: Host) -> str | None:
