@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import re
 
 from hostkit import events, files, release, steps
 from hostkit.errors import Failure
 from hostkit.verify_program import MARK
 
 SECONDS = 900
+CGROUP = "/proc/self/cgroup"
 # Those of the services' unit (files/templates/instance.service.j2) that could keep a runtime from working.
 CONFINED = (
     "NoNewPrivileges=yes",
@@ -70,11 +72,22 @@ def command(tree: str, question: str, variables: str) -> list:
     program = pkgutil.get_data("hostkit", "verify_program.py")
     assert program is not None
     properties = [*CONFINED, "EnvironmentFile=" + variables, "RuntimeMaxSec={}".format(SECONDS)]
+    # It is no child of the job: with this it ends when the job is killed, and does not hold the cards against the next.
+    properties += ["BindsTo=" + unit for unit in job_of(CGROUP)]
     options = ["--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", "--working-directory=/",
                "--uid=" + files.USER, "--gid=" + files.USER]  # fmt: skip
     options += ["--property=" + item for item in properties]
     python = os.path.join(tree, "bin", "python")
     return ["systemd-run", *options, "--", python, "-c", program.decode("utf-8"), question]
+
+
+def job_of(cgroup: str) -> list:
+    """The job's unit that this process runs in, by its /proc/…/cgroup; none outside of one."""
+    try:
+        with open(cgroup, encoding="utf-8") as handle:
+            return re.findall(r"gpufleet-job-[0-9a-f]+\.service", handle.read())[:1]
+    except OSError:
+        return []
 
 
 def environment_file(env: dict) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hostkit import files, runtime, steps
+from hostkit import files, runtime, space, steps
 from hostkit.errors import Failure
 from tests.unit.workshop import PYTHON, Workshop, wheel
 
@@ -86,6 +88,31 @@ def test_an_archive_that_finds_no_room_leaves_nothing(box: Workshop, monkeypatch
 
     monkeypatch.setattr(runtime.compile.archive, "make", full)
     fails(box, compiling(box, ""), "the file system of .* has .* MiB free")
+
+
+@pytest.mark.parametrize(
+    ("inodes", "total", "said"),
+    [(3, 5000, r"3 free inodes \(`df -i`\), too few for it"), (4000, 5000, "MiB free"), (0, 0, "MiB free")],
+)
+def test_a_disk_without_inodes_is_not_said_to_lack_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inodes: int, total: int, said: str
+) -> None:
+    disk = SimpleNamespace(f_bavail=1 << 20, f_frsize=4096, f_favail=inodes, f_files=total)
+    monkeypatch.setattr(space.os, "statvfs", lambda _: disk)
+    assert re.search(said, space.full(str(tmp_path), "it").cause)
+
+
+@pytest.mark.parametrize("cgroup", ["0::/system.slice/gpufleet-job-00aa.service\n", "0::/user.slice\n", None])
+def test_the_verification_ends_with_the_job_it_belongs_to(
+    box: Workshop, monkeypatch: pytest.MonkeyPatch, cgroup: str | None
+) -> None:
+    path = box.root / "cgroup"
+    if cgroup:
+        path.write_text(cgroup)
+    monkeypatch.setattr(runtime.verify, "CGROUP", str(path))
+    runtime.run(box.spec(locked(box)))
+    bound = [line for line in box.told.read_text().splitlines() if "BindsTo" in line]
+    assert bound == (["--property=BindsTo=gpufleet-job-00aa.service"] if "job" in (cgroup or "") else [])
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut", "closed"])
