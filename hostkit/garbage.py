@@ -32,7 +32,7 @@ def everything(known: named.Named) -> "tuple[list, list]":
     items: list = []
     young: list = []
     for kind, path, why, grace in candidates(known):
-        if grace and age(path) < grace:
+        if abs(age(path)) < grace:  # what is of a time to come was made before the clock was put right
             young.append(path)
         else:
             items.append({"kind": kind, "name": short(path), "path": path, "bytes": size(path), "why": why})

@@ -225,6 +225,8 @@ def _complain(host: Host, said: str, password: str | None) -> None:
         )
     if password is not None and ("not in the sudoers file" in text or "not allowed to" in text):
         raise _no_sudo(host, said.strip().splitlines()[-1])
+    if "No space left on device" in text:
+        raise BoxError(host.name, f"the file system of {KIT_FOLDER} is full", "free some MiB there, then deploy again")
     if text:
         raise BoxError(host.name, f"a command failed: {text[-400:]}", AGAIN)
 

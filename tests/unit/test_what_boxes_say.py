@@ -30,3 +30,9 @@ def test_a_failure_is_one_line_without_commands() -> None:
     with pytest.raises(BoxError) as caught:
         answer({"event": "error", "cause": f"nvcc failed:\n{HOSTILE}", "remedy": "read\nit", "everywhere": True})
     assert str(caught.value).isprintable() and "nvcc failed:" in caught.value.cause and caught.value.everywhere
+
+
+def test_a_full_disk_is_said_where_the_kit_finds_no_room() -> None:
+    host: Any = SimpleNamespace(name="box")
+    with pytest.raises(BoxError, match=r"the file system of /opt/gpufleet/kit is full\. Free some MiB"):
+        remote._complain(host, "cat: write error: No space left on device\n", None)
