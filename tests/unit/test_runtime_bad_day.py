@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import files, runtime, space, steps
+from hostkit import compiling, files, runtime, space, steps
 from hostkit.errors import Failure
 from tests.unit.workshop import PYTHON, Workshop, wheel
 
@@ -47,7 +47,7 @@ def locked(box: Workshop) -> dict[str, Any]:
     return box.stock(*wheel("engine", "1.0", {"engine/__init__.py": "", f"{INTO}/README": "what is compiled\n"}))
 
 
-def compiling(box: Workshop, script: str) -> dict[str, Any]:
+def with_script(box: Workshop, script: str) -> dict[str, Any]:
     box.toolkit()
     step = {"name": "kernels", "script": START + script, "into": INTO}
     return box.spec(locked(box), toolkit="13-0", archs=["sm75"], compile=[step])
@@ -64,13 +64,13 @@ def fails(box: Workshop, spec: dict[str, Any], words: str) -> Failure:
 @pytest.mark.parametrize(("script", "words"), ODD.values(), ids=list(ODD))
 def test_what_is_no_plain_file_is_named(box: Workshop, script: str, words: str) -> None:
     """A link leads nowhere when the scratch folder is gone, like boxes lack it; a pipe is read for ever."""
-    failure = fails(box, compiling(box, script), words)
+    failure = fails(box, with_script(box, script), words)
     assert failure.everywhere and "the script kernels of the stack" in failure.remedy
 
 
 def test_a_program_that_prints_anything_is_told_of_in_a_few_words(box: Workshop) -> None:
     failure = fails(
-        box, compiling(box, "sys.stdout.write('x' * 3_000_000 + '\\nlast words'); sys.exit(3)"), "last words"
+        box, with_script(box, "sys.stdout.write('x' * 3_000_000 + '\\nlast words'); sys.exit(3)"), "last words"
     )
     assert len(failure.cause) < 2000
 
@@ -87,7 +87,7 @@ def test_an_archive_that_finds_no_room_leaves_nothing(box: Workshop, monkeypatch
         raise OSError(28, "No space left on device", path)
 
     monkeypatch.setattr(runtime.compile.archive, "make", full)
-    fails(box, compiling(box, ""), "the file system of .* has .* MiB free")
+    fails(box, with_script(box, ""), "the file system of .* has .* MiB free")
 
 
 @pytest.mark.parametrize(
@@ -158,3 +158,11 @@ def test_a_python_of_uvs_own_is_not_taken(box: Workshop) -> None:
     (own / f"python{PYTHON}").symlink_to(Path(sys._base_executable).resolve())  # type: ignore[attr-defined]
     found = runtime.run(box.spec(locked(box)))["path"]
     assert str(own) not in os.readlink(f"{found}/bin/python")
+
+
+def test_a_build_that_prints_without_end_of_line_is_told_of_in_a_few_words(tmp_path: Path) -> None:
+    text = "import sys; sys.stdout.write('x' * 5_000_000)"
+    with (tmp_path / "log").open("wb") as log:
+        lines, status = compiling.follow("it", ["/usr/bin/python3", "-c", text], {}, str(tmp_path), log)
+    assert status == 0 and [len(line) for line in lines] == [steps.LONGEST + 1]
+    assert (tmp_path / "log").stat().st_size == 5_000_000
