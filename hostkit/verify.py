@@ -13,6 +13,7 @@ from hostkit.verify_program import MARK
 
 SECONDS = 900
 CGROUP = "/proc/self/cgroup"
+SCRATCH = "/var/cache/gpufleet/verify"  # where the services' caches are, for what is compiled at first use
 # Those of the services' unit (files/templates/instance.service.j2) that could keep a runtime from working.
 CONFINED = (
     "NoNewPrivileges=yes",
@@ -27,6 +28,7 @@ CONFINED = (
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
     "LimitMEMLOCK=infinity",
     "UMask=0077",
+    "CacheDirectory=gpufleet/verify",
 )
 CRASHED = "see the lines above it in `journalctl` and the kernel log; report it with them"
 
@@ -53,7 +55,11 @@ def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     files.write(question, json.dumps(asked).encode())
     env = {key: str(value).replace(directory, tree) for key, value in spec["env"].items()}
     files.write(variables, environment_file(env).encode(), 0o600)
-    lines, status = steps.follow(command(tree, question, variables), {}, MARK)
+    files.remove(SCRATCH)
+    try:
+        lines, status = steps.follow(command(tree, question, variables), {}, MARK)
+    finally:
+        files.remove(SCRATCH)
     answers = [line for line in lines if line.startswith(MARK)]
     if not answers:
         said = "; ".join(lines[-steps.SHOWN :]) or "it said nothing"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uv
 
-from hostkit import files, release, runtime, shell, state, store, toolkits
+from hostkit import files, release, runtime, shell, state, store, toolkits, verify
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 UV_WHEEL = "uv-0.0.1-py3-none-manylinux_2_17_x86_64.whl"
@@ -70,6 +70,7 @@ class Workshop:
             (state, "JOURNAL", "state/journal.jsonl"),
             (files, "STATE", "state"),
             (toolkits, "PARENT", "usr/local"),
+            (verify, "SCRATCH", "scratch"),
         ):
             monkeypatch.setattr(module, name, str(root / value))
         monkeypatch.setattr(release, "ensure_user", lambda: None)
