@@ -13,7 +13,8 @@ from hostkit.verify_program import MARK
 
 SECONDS = 900
 CGROUP = "/proc/self/cgroup"
-SCRATCH = "/var/cache/gpufleet/verify"  # where the services' caches are, for what is compiled at first use
+CACHE = "gpufleet/verify"  # where the services' caches are, for what is compiled at first use
+SCRATCH = "/var/cache/" + CACHE
 # Those of the services' unit (files/templates/instance.service.j2) that could keep a runtime from working.
 CONFINED = (
     "NoNewPrivileges=yes",
@@ -28,7 +29,6 @@ CONFINED = (
     "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX AF_NETLINK",
     "LimitMEMLOCK=infinity",
     "UMask=0077",
-    "CacheDirectory=gpufleet/verify",
 )
 CRASHED = "see the lines above it in `journalctl` and the kernel log; report it with them"
 
@@ -78,6 +78,7 @@ def command(tree: str, question: str, variables: str) -> list:
     program = pkgutil.get_data("hostkit", "verify_program.py")
     assert program is not None
     properties = [*CONFINED, "EnvironmentFile=" + variables, "RuntimeMaxSec={}".format(SECONDS)]
+    properties += ["CacheDirectory=" + CACHE]
     # It is no child of the job: with this it ends when the job is killed, and does not hold the cards against the next.
     properties += ["BindsTo=" + unit for unit in job_of(CGROUP)]
     options = ["--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", "--working-directory=/",
