@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from hostkit import compile, events, files, install, space, state, store, verify
+from hostkit import compile, events, files, install, reach, space, state, store, verify
 
 RUNTIMES = os.path.join(files.ROOT, "runtimes")
 
@@ -29,6 +29,8 @@ def run(spec: dict) -> dict:
     directory = os.path.join(RUNTIMES, spec["name"])
     if files.is_complete(directory):
         return answer(directory)
+    os.makedirs(RUNTIMES, exist_ok=True)
+    reach.require(RUNTIMES)
     building = os.path.join(RUNTIMES, ".{}.building".format(spec["name"]))
     if os.path.lexists(building):
         events.log("an earlier install of {} did not end: beginning it again".format(spec["name"]))

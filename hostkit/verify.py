@@ -85,7 +85,8 @@ def command(tree: str, question: str, variables: str) -> list:
                "--uid=" + files.USER, "--gid=" + files.USER]  # fmt: skip
     options += ["--property=" + item for item in properties]
     python = os.path.join(tree, "bin", "python")
-    return ["systemd-run", *options, "--", python, "-c", program.decode("utf-8"), question]
+    # One that crashes has no answer: then at least the lines it was in are said.
+    return ["systemd-run", *options, "--", python, "-X", "faulthandler", "-c", program.decode("utf-8"), question]
 
 
 def job_of(cgroup: str) -> list:

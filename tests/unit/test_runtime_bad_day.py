@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import compiling, files, runtime, space, steps
+from hostkit import compiling, files, reach, runtime, space, steps
 from hostkit.errors import Failure
 from tests.unit.workshop import PYTHON, Workshop, wheel
 
@@ -115,6 +115,19 @@ def test_the_verification_ends_with_the_job_it_belongs_to(
     assert bound == (["--property=BindsTo=gpufleet-job-00aa.service"] if "job" in (cgroup or "") else [])
 
 
+def test_a_verification_that_crashes_says_in_which_lines(box: Workshop) -> None:
+    """As a library does that was compiled for another processor."""
+    spec = box.spec(locked(box), verify=["import os, signal; os.kill(os.getpid(), signal.SIGILL)"])
+    fails(box, spec, "verifying engine-1 ended with status .*Fatal Python error: Illegal instruction.*<verify>")
+
+
+def test_what_a_failed_line_says_is_told_in_a_few_words(box: Workshop) -> None:
+    failure = fails(
+        box, box.spec(locked(box), verify=["raise ValueError('y' * 100_000)"]), "fails with ValueError: yyy"
+    )
+    assert len(failure.cause) < 2000
+
+
 @pytest.mark.parametrize("damage", ["gone", "cut", "closed"])
 def test_a_damaged_uv_is_installed_anew(box: Workshop, damage: str) -> None:
     spec = box.spec(locked(box))
@@ -134,6 +147,23 @@ def test_a_file_that_went_in_the_middle_is_not_called_damaged(box: Workshop) -> 
     box.stored(box.uv).unlink()
     failure = fails(box, spec, "uv-.* is gone from the box's store")
     assert "deploy again" in failure.remedy
+
+
+def test_a_link_to_where_services_see_nothing_is_told_first(box: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = box.root / "home"
+    (home / "big").mkdir(parents=True)
+    (box.root / "opt/runtimes").symlink_to(home / "big")
+    monkeypatch.setattr(reach, "HIDDEN", (str(home),))
+    failure = fails(box, box.spec(locked(box)), f"runtimes leads to {home}/big, and services see nothing of {home}")
+    assert "such as /srv" in failure.remedy
+
+
+def test_a_folder_that_is_closed_to_the_services_is_named(box: Workshop) -> None:
+    """As where root's umask is 077 and the owner has made the folder."""
+    box.program("setpriv", '#!/bin/sh\ncase "$*" in *" -x "*/opt) exit 1; esac\n')
+    (box.root / "opt").chmod(0o700)
+    failure = fails(box, box.spec(locked(box)), f"gpufleet may not enter {box.root}/opt \\(mode 0700\\)")
+    assert f"chmod o+x {box.root}/opt" in failure.remedy
 
 
 @pytest.mark.parametrize("kind", ["file", "dangling", "link"])
