@@ -11,7 +11,7 @@ import stat
 import time
 from typing import Optional
 
-from hostkit import archive, events, files, install, parallel, steps, store, toolkits
+from hostkit import archive, events, files, install, parallel, space, steps, store, toolkits
 from hostkit.errors import Failure
 
 # What is set aside for each compiler, in MiB. Measured: 0.5 GiB for one of FlashInfer 0.6.16's attention kernels, for
@@ -43,7 +43,8 @@ def run(spec: dict, tree: str, scratch: str) -> Optional[dict]:
     made = [name for name in found(packages, folders) if before.get(name) != stamp(packages, name)]
     for folder in folders:
         install.make_readable(os.path.join(packages, folder))
-    return keep(spec["name"], packages, made)
+    with space.told_when_full(store.ROOT, spec["name"]):  # which may be a link to another disk
+        return keep(spec["name"], packages, made)
 
 
 def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch: str) -> None:

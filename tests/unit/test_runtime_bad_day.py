@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import platform
 import re
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import compiling, files, reach, runtime, space, steps
+from hostkit import build, compiling, files, reach, runtime, space, steps
 from hostkit.errors import Failure
 from tests.unit.workshop import PYTHON, Workshop, wheel
 
@@ -87,7 +88,24 @@ def test_an_archive_that_finds_no_room_leaves_nothing(box: Workshop, monkeypatch
         raise OSError(28, "No space left on device", path)
 
     monkeypatch.setattr(runtime.compile.archive, "make", full)
-    fails(box, with_script(box, ""), "the file system of .* has .* MiB free")
+    fails(box, with_script(box, ""), f"the file system of {box.root}/opt/store .* has .* MiB free")
+
+
+def test_a_built_wheel_comes_into_a_store_on_another_disk(box: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    filename, data = wheel("engine", "1.0", {"engine/__init__.py": ""})
+    made = box.root / filename
+    made.write_bytes(data)
+    inside, replace = str(box.root / "opt/store"), os.replace
+
+    def within(source: str, target: str) -> None:
+        if not source.startswith(inside):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        replace(source, target)
+
+    monkeypatch.setattr(build.os, "replace", within)
+    found = build.stocked(str(made), {})
+    assert box.stored(found).read_bytes() == data and found["size"] == len(data)
+    assert not [path for path in (box.root / "opt/store").iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.parametrize(
