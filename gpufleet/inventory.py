@@ -209,9 +209,20 @@ def incomplete(stacks: Catalogue[Stack]) -> list[str]:
                 Runtime(stack, python).name  # noqa: B018 - it is made of all of them
         except ConfigError as error:
             problems += [f"stacks/{stack.name}.yaml: {problem}" for problem in error.problems]
-        except (OSError, ValueError, PatchError) as error:
+        except OSError as error:
+            problems.append(f"stacks/{stack.name}.yaml: {_unreadable(stack, error)}")
+        except (ValueError, PatchError) as error:
             problems.append(f"stacks/{stack.name}.yaml: {error}")
     return problems
+
+
+def _unreadable(stack: Stack, error: OSError) -> str:
+    """A file that a page names, why it cannot be read, and what to do."""
+    path = Path(error.filename or "")
+    mend = "put it there, or correct the page"
+    if path.parent.name == "locks":
+        mend = f"make it with `gpufleet stacks lock {stack.name}`, or correct `lock` and `python` of the page"
+    return f"{path}: {error.strerror}; {mend}"
 
 
 def _unknown_names(fleet: Fleet) -> list[str]:

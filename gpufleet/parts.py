@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import warnings
 from typing import Annotated
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -49,7 +51,18 @@ def _requirement(text: str) -> str:
     return text
 
 
+def _python(text: str) -> str:
+    """Checked here: on a box it would be found after the hour in which its extensions are compiled."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError(f"is no line of Python: {str(error).splitlines()[0]}") from None
+    return text
+
+
 Required = Annotated[OneLine, AfterValidator(_requirement)]
+Check = Annotated[OneLine, AfterValidator(_python)]
 
 
 class Uv(Data):

@@ -78,7 +78,7 @@ def _one_line(value: str) -> str:
 
 
 def _relative(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._+@=-][A-Za-z0-9._/+@=-]*", value) or ".." in value.split("/"):
+    if not re.fullmatch(r"[A-Za-z0-9._+@=-][A-Za-z0-9._/+@=-]*", value) or {"", ".", ".."} & set(value.split("/")):
         raise ValueError("is no path inside the directory")
     return value
 

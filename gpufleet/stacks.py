@@ -13,7 +13,7 @@ from gpufleet import engines
 from gpufleet.catalogue import Entry
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.log_lines import Log
-from gpufleet.parts import Build, Compile, Source, Uv, Version, Wheel
+from gpufleet.parts import Build, Check, Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
 from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Url, Variable
@@ -87,7 +87,7 @@ class Stack(Entry):
     compile: list[Compile] = []
     from_source: bool = False  # with `build`: says on its first lines that this stack takes hours on one box
     build: Build | None = None
-    verify: list[OneLine] = []
+    verify: list[Check] = []
     env: Env = {}  # a value may hold {cores}: the box's physical cores
     args: Args = {}
     by_trait: dict[Trait, ByTrait] = {}

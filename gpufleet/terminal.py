@@ -20,6 +20,11 @@ def plain(text: str) -> str:
     return _HARMFUL.sub("\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    """The same on one line: a compiler's last words on a box may hold anything."""
+    return plain(" ".join(text.split()))
+
+
 def add_row(table: Table, *cells: str) -> None:
     """A row whose cells are shown letter by letter: a card's name may have brackets, which rich reads as markup."""
     table.add_row(*(Text(plain(cell)) for cell in cells))

@@ -23,6 +23,7 @@ from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git
 from gpufleet.wheelhouse.pack import (
     ODD,
+    DamagedError,
     Repacked,
     WheelError,
     add,
@@ -31,6 +32,7 @@ from gpufleet.wheelhouse.pack import (
     copy,
     keep,
     local_version,
+    sha256_of,
     stamp_of,
     stem_of,
 )
@@ -59,6 +61,8 @@ def repack(wheel: Path, entry: Wheel, patches_dir: Path, out_dir: Path, git: Git
 
     def write(target: Path) -> list[str]:
         wanted = series.of(entry, patches_dir, git)
+        if sha256_of(wheel) != entry.sha256:
+            raise DamagedError(wheel)
         try:
             return _write(wheel, target, wanted, stem, name, local, entry)
         except ODD as error:

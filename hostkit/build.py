@@ -145,7 +145,7 @@ def unpack(archive: dict, directory: str) -> None:
 
 
 def stocked(path: str, spec: dict) -> dict:
-    """Move the wheel into the store: whole and read through, or not at all."""
+    """Copy the wheel into the store: whole and read through, or not at all."""
     try:
         with zipfile.ZipFile(path) as archive:
             bad = archive.testzip()
@@ -155,12 +155,18 @@ def stocked(path: str, spec: dict) -> dict:
         raise Failure("the wheel that was built is damaged ({})".format(bad), "look at the disk, then deploy again")
     digest = files.sha256(path)
     assert digest is not None
-    os.chmod(path, 0o644)
-    with open(path, "rb") as handle:
-        os.fsync(handle.fileno())
-        size = os.fstat(handle.fileno()).st_size
     target = store.path(os.path.basename(path), digest)
-    os.makedirs(os.path.dirname(target), exist_ok=True)
-    os.replace(path, target)
+    aside = os.path.join(store.ROOT, ".{}.part".format(digest))
+    try:
+        with space.told_when_full(store.ROOT, os.path.basename(path)):
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            shutil.copyfile(path, aside)  # no rename: the store may be a link to another disk
+            os.chmod(aside, 0o644)
+            with open(aside, "rb") as handle:
+                os.fsync(handle.fileno())
+                size = os.fstat(handle.fileno()).st_size
+            os.replace(aside, target)
+    finally:
+        files.with_suppressed_unlink(aside)
     files.sync_directory(os.path.dirname(target))
     return {"filename": os.path.basename(path), "sha256": digest, "size": size}

@@ -7,10 +7,11 @@ runtime's packages. The compiler is that of the toolkit the runtime is named wit
 from __future__ import annotations
 
 import os
+import stat
 import time
 from typing import Optional
 
-from hostkit import archive, events, files, install, parallel, steps, store, toolkits
+from hostkit import archive, events, files, install, parallel, space, steps, store, toolkits
 from hostkit.errors import Failure
 
 # What is set aside for each compiler, in MiB. Measured: 0.5 GiB for one of FlashInfer 0.6.16's attention kernels, for
@@ -42,7 +43,8 @@ def run(spec: dict, tree: str, scratch: str) -> Optional[dict]:
     made = [name for name in found(packages, folders) if before.get(name) != stamp(packages, name)]
     for folder in folders:
         install.make_readable(os.path.join(packages, folder))
-    return keep(spec["name"], packages, made)
+    with space.told_when_full(store.ROOT, spec["name"]):  # which may be a link to another disk
+        return keep(spec["name"], packages, made)
 
 
 def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch: str) -> None:
@@ -68,8 +70,15 @@ def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch:
             everywhere=True,
         )
         events.log("compiled {} for {} in {:.0f} s".format(step["name"], arch, time.monotonic() - began))
-    after = {name: stamp(packages, name) for name in found(packages, [step["into"]])}
-    if after == before:
+        odd = not_plain(packages, step["into"])
+        if odd:
+            raise Failure(
+                "compiling {} left {}, where only plain files can be".format(step["name"], odd),
+                "have the script {} of the stack copy there what that leads to: like boxes get files, and the folder "
+                "it compiles in is gone when it is done".format(step["name"]),
+                everywhere=True,
+            )
+    if all(before.get(name) == stamp(packages, name) for name in found(packages, [step["into"]])):
         raise Failure(
             "compiling {} left nothing in {}".format(step["name"], step["into"]),
             "correct the script {} of the stack, or its `into`".format(step["name"]),
@@ -129,6 +138,20 @@ def found(packages: str, folders: "list[str]") -> "list[str]":
     return sorted(names)
 
 
+def not_plain(packages: str, folder: str) -> Optional[str]:
+    """What is below a folder of the packages, or the folder itself, that is neither a plain file nor a directory."""
+    top = os.path.join(packages, folder)
+    if os.path.realpath(top) != os.path.join(os.path.realpath(packages), os.path.normpath(folder)):
+        return "{}, which is a link".format(folder)
+    for at, folders, inside in os.walk(top):
+        for name in folders + inside:
+            mode = os.lstat(os.path.join(at, name)).st_mode
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                kind = "a link" if stat.S_ISLNK(mode) else "no file"
+                return "{}, which is {}".format(os.path.relpath(os.path.join(at, name), packages), kind)
+    return None
+
+
 def stamp(packages: str, name: str) -> tuple:
     known = os.stat(os.path.join(packages, name))
     return known.st_size, known.st_mtime_ns, known.st_ino
@@ -138,12 +161,15 @@ def keep(name: str, packages: str, made: "list[str]") -> dict:
     """Pack what was made into the store, for like boxes."""
     os.makedirs(store.ROOT, exist_ok=True)
     aside = os.path.join(store.ROOT, ".{}.part".format(name))
-    archive.make(aside, packages, made)
-    sha256 = files.sha256(aside) or ""
     filename = "{}-compiled.tar".format(name)
-    path = store.path(filename, sha256)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    os.replace(aside, path)
+    try:
+        archive.make(aside, packages, made)
+        sha256 = files.sha256(aside) or ""
+        path = store.path(filename, sha256)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.replace(aside, path)
+    finally:
+        files.with_suppressed_unlink(aside)  # on a full disk nothing of it may stay in the way
     return {"filename": filename, "sha256": sha256, "size": os.path.getsize(path), "glibc": glibc()}
 
 

@@ -9,7 +9,7 @@ import subprocess
 import time
 from typing import IO, Sequence
 
-from hostkit import events, shell, space
+from hostkit import events, shell, space, steps
 from hostkit.errors import Failure
 from hostkit.ninja import Progress
 from hostkit.steps import KILLED
@@ -62,14 +62,15 @@ def follow(what: str, arguments: Sequence[str], env: dict, place: str, log: IO[b
                 break
             log.write(block)
             *whole, rest = (rest + block).split(b"\n")
+            rest = rest[-steps.BLOCK :]  # of what has no end of line
             for raw in whole:
-                text = raw.decode("utf-8", "replace").rstrip()
+                text = steps.shortened(raw.decode("utf-8", "replace").rstrip())
                 progress.line(text, time.monotonic())
                 lines = (lines + [text])[-KEPT:] if text else lines
         told = progress.due(time.monotonic())
         if told:
             events.log("{}: {}".format(what, told))
-    return lines + ([rest.decode("utf-8", "replace")] if rest else []), process.wait()
+    return lines + ([steps.shortened(rest.decode("utf-8", "replace"))] if rest else []), process.wait()
 
 
 def reason(lines: list) -> list:

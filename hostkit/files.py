@@ -45,6 +45,14 @@ def with_suppressed_unlink(path: str) -> None:
         pass
 
 
+def remove(path: str) -> None:
+    """Take away whatever is there, a link itself and not what it leads to."""
+    if os.path.islink(path) or not os.path.isdir(path):
+        with_suppressed_unlink(path)
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def sync_directory(directory: str) -> None:
     """Make a rename in `directory` survive a power cut."""
     descriptor = os.open(directory, os.O_RDONLY)

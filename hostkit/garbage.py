@@ -33,7 +33,7 @@ def everything(known: named.Named) -> "tuple[list, list]":
     items: list = []
     young: list = []
     for kind, path, why, grace in candidates(known):
-        if grace and age(path) < grace:
+        if abs(age(path)) < grace:  # what is of a time to come was made before the clock was put right
             young.append(path)
         else:
             items.append({"kind": kind, "name": short(path), "path": path, "bytes": size(path), "why": why})
@@ -107,6 +107,8 @@ def kits() -> "Iterator[tuple[str, str, str, float]]":
             yield "kit", path, "of another version of gpufleet", KIT_SECONDS
         elif name.startswith("uv-") and name not in used:
             yield "uv", path, "no runtime was installed with it", YOUNG_SECONDS
+        elif name.startswith(".uv-"):
+            yield "uv", path, "an install that did not end", 0
 
 
 def used_uv(name: str) -> str:

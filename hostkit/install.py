@@ -15,6 +15,7 @@ OFFLINE = {
     "UV_OFFLINE": "1",
     "UV_NO_PROGRESS": "1",
     "UV_PYTHON_DOWNLOADS": "never",
+    "UV_PYTHON_PREFERENCE": "only-system",  # one that uv keeps below /root no service may read
     "UV_LINK_MODE": "hardlink",
 }
 AGAIN = "read the message; when it names a file, deploy again: a damaged one is fetched anew"
@@ -36,7 +37,7 @@ def uv(wheel: dict) -> str:
     """
     directory = os.path.join(kit_folder(), uv_folder(wheel))
     program = os.path.join(directory, "bin", "uv")
-    if files.is_complete(directory):
+    if os.access(program, os.X_OK) and os.path.getsize(program) == files.mark(directory).get("size"):
         return program
     path = store.path(wheel["filename"], wheel["sha256"])
     if files.sha256(path) != wheel["sha256"]:
@@ -54,7 +55,7 @@ def uv(wheel: dict) -> str:
         with archive.open(inside[0]) as source, open(made, "wb") as target:
             shutil.copyfileobj(source, target, 1 << 20)
     os.chmod(made, 0o755)  # noqa: S103
-    files.complete(aside, wheel)
+    files.complete(aside, {**wheel, "size": os.path.getsize(made)})
     os.rename(aside, directory)
     files.sync_directory(kit_folder())
     return program
@@ -127,6 +128,11 @@ def drop_damaged(wheels: list) -> None:
 
 
 def damage(path: str) -> Failure:
+    """The error of a file that is not what its name says, which is removed; or of one that is not there any more."""
+    if not os.path.lexists(path):
+        return Failure(
+            "{} is gone from the box's store".format(os.path.basename(path)), "deploy again: it is sent anew"
+        )
     files.with_suppressed_unlink(path)
     return Failure(
         "{} was damaged in the box's store, and was removed".format(os.path.basename(path)),

@@ -176,6 +176,7 @@ def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
     words = {
         "oom-kill": "the kernel ended it: the box ran out of memory",
         "signal": "it was ended by signal {}".format(state.get("ExecMainStatus") or "unknown"),
+        "exit-code": "its program ended with status {} and no word".format(state.get("ExecMainStatus") or "unknown"),
         "gone": "its unit is gone: somebody stopped it, or the box went down",
         "success": "its unit was stopped",
     }

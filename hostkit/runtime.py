@@ -8,9 +8,8 @@ it was made of are in the box's store.
 from __future__ import annotations
 
 import os
-import shutil
 
-from hostkit import compile, events, files, install, space, state, store, verify
+from hostkit import compile, events, files, install, reach, space, state, store, verify
 
 RUNTIMES = os.path.join(files.ROOT, "runtimes")
 
@@ -30,16 +29,18 @@ def run(spec: dict) -> dict:
     directory = os.path.join(RUNTIMES, spec["name"])
     if files.is_complete(directory):
         return answer(directory)
+    os.makedirs(RUNTIMES, exist_ok=True)
+    reach.require(RUNTIMES)
     building = os.path.join(RUNTIMES, ".{}.building".format(spec["name"]))
-    if os.path.isdir(building):
+    if os.path.lexists(building):
         events.log("an earlier install of {} did not end: beginning it again".format(spec["name"]))
-        shutil.rmtree(building)
+        files.remove(building)
     os.makedirs(building)
     try:
         with space.told_when_full(building, spec["name"]):
             make(spec, directory, os.path.join(building, "tree"), building)
     finally:
-        shutil.rmtree(building, ignore_errors=True)
+        files.remove(building)
     return answer(directory)
 
 
@@ -52,12 +53,12 @@ def make(spec: dict, directory: str, tree: str, building: str) -> None:
     state.doubt(spec["instances"])  # a runtime that lost its mark may be what they run on now
     files.complete(tree, facts)
     gone = os.path.join(RUNTIMES, ".{}.gone".format(spec["name"]))
-    shutil.rmtree(gone, ignore_errors=True)
-    if os.path.isdir(directory):
+    files.remove(gone)
+    if os.path.lexists(directory):  # an owner may have put a link there
         os.rename(directory, gone)
     os.rename(tree, directory)
     files.sync_directory(RUNTIMES)
-    shutil.rmtree(gone, ignore_errors=True)
+    files.remove(gone)
 
 
 def answer(directory: str) -> dict:

@@ -14,6 +14,7 @@ MIB = 1024 * 1024
 # beside the files themselves: their blocks, directories, what is compiled, the attempt's own scratch files
 SPARE = 512 * MIB
 FULL = "No space left on device"
+FEW = 1000  # inodes; a runtime has some ten thousand files
 
 
 def unpacked(wheels: Iterable[str]) -> int:
@@ -48,6 +49,8 @@ def full(directory: str, what: str, wanted: Optional[int] = None) -> Failure:
     """The error of a file system with too little room, told by name."""
     disk = os.statvfs(directory)
     free = "{} MiB free".format(disk.f_bavail * disk.f_frsize // MIB)
+    if wanted is None and disk.f_files and disk.f_favail < FEW:  # some file systems count none
+        free = "{} free inodes (`df -i`)".format(disk.f_favail)
     need = "; {} needs {} MiB".format(what, wanted // MIB) if wanted is not None else ", too few for {}".format(what)
     return Failure(
         "the file system of {} (mounted at {}) has {}{}".format(directory, mount_point(directory), free, need),

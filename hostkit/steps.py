@@ -13,6 +13,8 @@ from hostkit.errors import Failure
 SAY = "gpufleet: "  # a line of a program's output that begins so is told to the user as it comes
 KEPT = 200  # lines of output kept for the error
 SHOWN = 8
+LONGEST = 500  # characters of a line: a program may print megabytes without an end of line, or what is no text
+BLOCK = 1 << 20  # bytes read as one line at most
 # A compiler that was ended, mostly for want of memory: nvcc says the first of its own child, gcc the second, a shell
 # the third.
 KILLED = re.compile(r"signal 9|Killed signal|\bKilled$")
@@ -38,8 +40,11 @@ def run(what: str, arguments: Sequence[str], env: dict, place: str, remedy: str,
     raise Failure("{} {}: {}".format(what, ended, said), remedy, everywhere and not own)
 
 
-def follow(arguments: Sequence[str], env: dict) -> "tuple[list, int]":
-    """(the last lines of both streams, exit status); lines that begin with SAY are told at once."""
+def follow(arguments: Sequence[str], env: dict, answer: str = "") -> "tuple[list, int]":
+    """(the last lines of both streams, exit status); lines that begin with SAY are told at once.
+
+    + answer: what a line begins with that is kept whole, not only LONGEST characters of it
+    """
     try:
         process = subprocess.Popen(
             list(arguments),
@@ -54,8 +59,10 @@ def follow(arguments: Sequence[str], env: dict) -> "tuple[list, int]":
         return ["{} does not start: {}".format(os.path.basename(arguments[0]), error.strerror)], 127
     assert process.stdout is not None
     lines: list = []
-    for raw in process.stdout:
+    for raw in iter(lambda: process.stdout.readline(BLOCK), b""):  # type: ignore[union-attr]
         line = plain(raw.decode("utf-8", "replace"))
+        if not (answer and line.startswith(answer)):
+            line = shortened(line)
         if line.startswith(SAY):
             events.log(line[len(SAY) :])
         elif line:
@@ -66,3 +73,7 @@ def follow(arguments: Sequence[str], env: dict) -> "tuple[list, int]":
 def plain(line: str) -> str:
     """Without the frames that uv draws around its errors."""
     return line.strip(" ×│╰├─▶\r\n")
+
+
+def shortened(line: str) -> str:
+    return line if len(line) <= LONGEST else line[:LONGEST] + "…"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pkgutil
+import re
 
 from hostkit import events, files, release, steps
 from hostkit.errors import Failure
 from hostkit.verify_program import MARK
 
 SECONDS = 900
+CGROUP = "/proc/self/cgroup"
+CACHE = "gpufleet/verify"  # where the services' caches are, for what is compiled at first use
+SCRATCH = "/var/cache/" + CACHE
 # Those of the services' unit (files/templates/instance.service.j2) that could keep a runtime from working.
 CONFINED = (
     "NoNewPrivileges=yes",
@@ -51,7 +55,11 @@ def run(spec: dict, directory: str, tree: str, work: str) -> dict:
     files.write(question, json.dumps(asked).encode())
     env = {key: str(value).replace(directory, tree) for key, value in spec["env"].items()}
     files.write(variables, environment_file(env).encode(), 0o600)
-    lines, status = steps.follow(command(tree, question, variables), {})
+    files.remove(SCRATCH)
+    try:
+        lines, status = steps.follow(command(tree, question, variables), {}, MARK)
+    finally:
+        files.remove(SCRATCH)
     answers = [line for line in lines if line.startswith(MARK)]
     if not answers:
         said = "; ".join(lines[-steps.SHOWN :]) or "it said nothing"
@@ -70,11 +78,24 @@ def command(tree: str, question: str, variables: str) -> list:
     program = pkgutil.get_data("hostkit", "verify_program.py")
     assert program is not None
     properties = [*CONFINED, "EnvironmentFile=" + variables, "RuntimeMaxSec={}".format(SECONDS)]
+    properties += ["CacheDirectory=" + CACHE]
+    # It is no child of the job: with this it ends when the job is killed, and does not hold the cards against the next.
+    properties += ["BindsTo=" + unit for unit in job_of(CGROUP)]
     options = ["--quiet", "--wait", "--pipe", "--collect", "--service-type=exec", "--working-directory=/",
                "--uid=" + files.USER, "--gid=" + files.USER]  # fmt: skip
     options += ["--property=" + item for item in properties]
     python = os.path.join(tree, "bin", "python")
-    return ["systemd-run", *options, "--", python, "-c", program.decode("utf-8"), question]
+    # One that crashes has no answer: then at least the lines it was in are said.
+    return ["systemd-run", *options, "--", python, "-X", "faulthandler", "-c", program.decode("utf-8"), question]
+
+
+def job_of(cgroup: str) -> list:
+    """The job's unit that this process runs in, by its /proc/…/cgroup; none outside of one."""
+    try:
+        with open(cgroup, encoding="utf-8") as handle:
+            return re.findall(r"gpufleet-job-[0-9a-f]+\.service", handle.read())[:1]
+    except OSError:
+        return []
 
 
 def environment_file(env: dict) -> str:

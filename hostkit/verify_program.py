@@ -16,6 +16,7 @@ import sys
 import traceback
 
 MARK = "GPUFLEET-VERIFIED "
+LONGEST = 1000  # characters of an error that are told
 
 
 class Wrong(Exception):
@@ -189,7 +190,8 @@ def answer(spec: dict) -> dict:
             found["failures"].append({"check": name, "cause": wrong.cause, "remedy": wrong.remedy})
         except BaseException as error:
             traceback.print_exc()
-            said = "{}: {}".format(type(error).__name__, error) if str(error) else type(error).__name__
+            text = str(error)[:LONGEST]
+            said = "{}: {}".format(type(error).__name__, text) if text else type(error).__name__
             what = argument if check is line else name
             found["failures"].append(
                 {"check": name, "cause": "{} fails with {}".format(what, said), "remedy": remedy(str(error))}

@@ -18,6 +18,7 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import BoxError
 from gpufleet.kit import Kit, build
+from gpufleet.terminal import one_line, plain
 
 SILENCE_MS = 60_000
 LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
@@ -232,6 +233,8 @@ def _complain(host: Host, said: str, password: str | None) -> None:
         )
     if password is not None and ("not in the sudoers file" in text or "not allowed to" in text):
         raise _no_sudo(host, said.strip().splitlines()[-1])
+    if "No space left on device" in text:
+        raise BoxError(host.name, f"the file system of {KIT_FOLDER} is full", "free some MiB there, then deploy again")
     if text:
         raise BoxError(host.name, f"a command failed: {text[-400:]}", AGAIN)
 
@@ -273,7 +276,7 @@ def _result(
                 stray.append(line)
                 continue
             if event.get("event") == "log":
-                log(event["message"])
+                log(plain(event["message"]))
             elif event.get("event") == "progress":
                 if progress:
                     progress(event)
@@ -285,8 +288,9 @@ def _result(
     if last.get("event") == "result":
         return last
     if last.get("event") == "error":
-        raise BoxError(host.name, last["cause"], last["remedy"], bool(last.get("everywhere")))
-    raise BoxError(host.name, f"the kit gave no answer ({' '.join(stray)[-300:] or 'it was ended'})", AGAIN)
+        raise BoxError(host.name, one_line(last["cause"]), one_line(last["remedy"]), bool(last.get("everywhere")))
+    said = one_line(" ".join(stray)[-300:]) or "it was ended"
+    raise BoxError(host.name, f"the kit gave no answer ({said})", AGAIN)
 
 
 def _password(host: Host) -> str | None:

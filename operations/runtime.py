@@ -22,6 +22,7 @@ from operations import swarm
 from operations.building import built
 from operations.deployment import Commands, Deployment, build_lock
 from operations.once import tried, waiting
+from operations.retried import with_files
 from operations.runtime_spec import spec
 from operations.taking import take
 
@@ -66,7 +67,7 @@ def install(box: Deployment, runtime: Runtime, store: Store) -> list[Item]:
     if runtime.stack.compile:
         _compile_once(box, runtime, items, store)
     else:
-        _install(box, runtime, items)
+        _install(box, runtime, items, store)
     return items
 
 
@@ -102,16 +103,17 @@ def _compile_once(box: Deployment, runtime: Runtime, items: Sequence[Item], stor
         found = records.find(store, name)
         if found is None:
             with tried(box, name, "was not made"):
-                compiled = _install(box, runtime, items)["compiled"]
+                compiled = _install(box, runtime, items, store)["compiled"]
                 if compiled:
                     take(box, compiled, store, name)
             return
     _bring(store, box, [found])
-    _install(box, runtime, items, records.said(store, name))
+    _install(box, runtime, items, store, records.said(store, name))
 
 
 def _install(
-    box: Deployment, runtime: Runtime, items: Sequence[Item], compiled: Mapping[str, Any] | None = None
+    box: Deployment, runtime: Runtime, items: Sequence[Item], store: Store, compiled: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """In a job: it goes on when the connection breaks, and the next deploy finds it."""
-    return box.call("job", {"verb": "runtime", "spec": spec(box.plan, runtime, items, compiled)})
+    job = {"verb": "runtime", "spec": spec(box.plan, runtime, items, compiled)}
+    return with_files(box, job, items, lambda: _bring(store, box, items))

@@ -14,7 +14,8 @@ from gpufleet.runtime import Runtime, archs_of, script_path
 from gpufleet.stacks import Stack
 from gpufleet.wheelhouse.items import Item
 
-SCRATCH = "/tmp/gpufleet-verify"  # noqa: S108 - PrivateTmp: the verification has a /tmp of its own
+# Home and caches of a verification, see hostkit.verify. Not /tmp: where that is mounted noexec, nothing compiled loads.
+SCRATCH = "/var/cache/gpufleet/verify"
 
 
 def spec(

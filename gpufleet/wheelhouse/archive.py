@@ -20,7 +20,7 @@ from gpufleet.errors import ConfigError
 from gpufleet.schema import Data, OneLine, Sha256, read
 from gpufleet.wheelhouse.download import LOOK_SECONDS
 from gpufleet.wheelhouse.items import FetchError, Item, Made
-from gpufleet.wheelhouse.pack import NOTE
+from gpufleet.wheelhouse.pack import NOTE, SUM
 from gpufleet.wheelhouse.prepare import made_folder
 from gpufleet.wheelhouse.progress import size
 from gpufleet.wheelhouse.store import PART, Store
@@ -181,6 +181,7 @@ def _keep(store: Store, member: Member, kept: Kept) -> None:
     aside.mkdir()
     try:
         (aside / NOTE).write_text(kept.note, encoding="utf-8")
+        (aside / SUM).write_text(member.sha256)
         _same(store.path(member.item), aside / member.filename)
         shutil.rmtree(folder, ignore_errors=True)  # one that lost its wheel
         aside.rename(folder)

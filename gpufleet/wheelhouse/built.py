@@ -15,8 +15,7 @@ from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.download import LOOK_SECONDS
-from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, Made, archive_item, uv_item
-from gpufleet.wheelhouse.lock import parse
+from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, Made, archive_item, uv_item, whole
 from gpufleet.wheelhouse.store import Store
 
 STORE = f"{ROOT}/store"  # on a box
@@ -30,7 +29,7 @@ def needed(building: Building) -> tuple[Item, list[Item]]:
     build, stack = building.build, building.stack
     if stack.uv is None:
         raise FetchError(f"{stack.name} has no lock, so nothing can be built. Set another stack.")
-    pins = parse(building.lock, f"files/locks/{building.lock_path.name}")
+    pins = whole(building.lock, f"files/locks/{building.lock_path.name}", {})
     wheels = [
         Item(pin.filename, pin.sha256, pin.size, FromIndex(pin.name, pin.version, stack.torch_index)) for pin in pins
     ]

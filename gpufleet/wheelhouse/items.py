@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from gpufleet.parts import Build, Uv, Wheel
+from gpufleet.errors import ConfigError
+from gpufleet.parts import Build, Source, Uv, Wheel
 from gpufleet.runtime import Runtime
+from gpufleet.stacks import Stack
 from gpufleet.wheelhouse import lock
+from gpufleet.wheelhouse.needs import unmet
 
 # The name of uv's linux x86_64 wheel; the same for all releases from 0.1 on. The hash is what is pinned.
 UV_WHEEL = "uv-{}-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
@@ -64,7 +69,7 @@ def locked_items(runtime: Runtime) -> list[Item]:
     if stack.uv is None:
         raise FetchError(f"{stack.name} has no lock, so there is nothing to fetch. Set another stack.")
     path = stack.lock_path(runtime.python)
-    pins = lock.parse(stack.lock_text(runtime.python), f"files/locks/{path.name}")
+    pins = whole(stack.lock_text(runtime.python), f"files/locks/{path.name}", _made(stack))
     return [
         uv_item(stack.uv),
         *(
@@ -72,6 +77,32 @@ def locked_items(runtime: Runtime) -> list[Item]:
             for pin in pins
         ),
     ]
+
+
+def whole(text: str, where: str, made: Mapping[str, str]) -> list[lock.Pin]:
+    """The pins of a lock that is all there. Raises ConfigError, also for one that was cut off, which reads like a whole
+    one that is shorter: what its packages ask for is not in it.
+
+    + made: versions of what is in the runtime and in no lock, by normalised name
+    """
+    read = lock.read(text, where)
+    pins = lock.by_name(read.pins)
+    needs = {name: of for name, (_, of) in read.repacked.items()} | {name: pin.needs for name, pin in pins.items()}
+    asked = [(name, Requirement(need)) for name, its in needs.items() for need in its]
+    lacking = list(unmet(asked, {**made, **{name: pin.version for name, pin in pins.items()}}))
+    if not pins and not read.repacked:
+        lacking = ["it is empty"]
+    if lacking:
+        more = f" (and {len(lacking) - 1} more)" if len(lacking) > 1 else ""
+        raise ConfigError([f"{where}: {lacking[0]}{more}, so it was cut off or edited; {lock.MADE}"])
+    return read.pins
+
+
+def _made(stack: Stack) -> dict[str, str]:
+    parts: list[Wheel | Source | Build] = [*stack.wheels, *stack.sources, *([stack.build] if stack.build else [])]
+    names = {part.name: part.version for part in parts}
+    names |= {wheel.rename: wheel.version for wheel in stack.wheels if wheel.rename}
+    return {canonicalize_name(name): version for name, version in names.items()}
 
 
 def uv_item(uv: Uv) -> Item:

@@ -25,6 +25,7 @@ from packaging.version import Version
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time a zip can hold
 FILE = 0o644 << 16  # a zip's external attributes of a file that all may read
 NOTE = "moved.json"
+SUM = "sha256"  # of the wheel beside it, in hex: nobody pins what is made here
 # What reading or writing an archive raises where it, its RECORD, its METADATA or a patched path is not as it should be:
 # zipfile has RuntimeError for a password, NotImplementedError for a compression that it does not know.
 ODD = (
@@ -35,6 +36,16 @@ ODD = (
 
 class WheelError(Exception):
     """A wheel that cannot be had or made: says which, why, and what to do."""
+
+
+class DamagedError(WheelError):
+    """A published wheel whose bytes are not those that are pinned."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(
+            f"{path} is damaged: its bytes have another sha256 than is pinned. Delete it, and call it again."
+        )
+        self.path = path
 
 
 @dataclass(frozen=True)
@@ -72,17 +83,23 @@ def stem_of(name: str, local: str) -> str:
 def keep(out_dir: Path, key: str, filename: str, local: str, write: Callable[[Path], list[str]]) -> Repacked:
     """The wheel `filename` of `out_dir/<key>`, written by `write` unless it is there; never half there.
 
+    One that lost some of its bytes since is written anew: with another hash it would go to the boxes as another file.
     + write: writes the wheel to a path and returns the hunks that moved
     """
     folder = out_dir / key
     place = folder / filename
-    if not place.is_file():
+    found = sha256_of(place) if place.is_file() else None
+    if found and _noted(folder) not in (None, found):
+        shutil.rmtree(folder)
+        found = None
+    if not found:
         out_dir.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(dir=out_dir, prefix=".repack-"))
         try:
             moved = write(aside / filename)
             (aside / NOTE).write_text(json.dumps(moved))
-            for written in (aside / filename, aside / NOTE):  # also after a power cut it is whole, or not there
+            (aside / SUM).write_text(sha256_of(aside / filename))
+            for written in (aside / filename, aside / NOTE, aside / SUM):  # after a power cut it is whole, or not there
                 settle(written)
             aside.chmod(0o755)
             if not place.is_file():
@@ -93,7 +110,7 @@ def keep(out_dir: Path, key: str, filename: str, local: str, write: Callable[[Pa
                 raise
         finally:
             shutil.rmtree(aside, ignore_errors=True)
-    return Repacked(place, sha256_of(place), local, _moved(folder / NOTE))
+    return Repacked(place, found or sha256_of(place), local, _moved(folder / NOTE))
 
 
 def cause(error: Exception) -> str:
@@ -105,6 +122,14 @@ def settle(path: Path) -> None:
     """Have a file's bytes on the disk before anybody is told of them."""
     with path.open("rb") as handle:
         os.fsync(handle.fileno())
+
+
+def _noted(folder: Path) -> str | None:
+    """The hash a kept wheel had when it was made; None where that was not written down."""
+    try:
+        return (folder / SUM).read_text(encoding="ascii").strip() or None
+    except (OSError, ValueError):
+        return None
 
 
 def _moved(note: Path) -> tuple[str, ...]:

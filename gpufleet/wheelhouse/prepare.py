@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -19,7 +20,7 @@ from gpufleet.wheelhouse.download import LOOK_SECONDS, Tally, get
 from gpufleet.wheelhouse.git import Git, GitError
 from gpufleet.wheelhouse.index import Finder
 from gpufleet.wheelhouse.items import FetchError, Item, Made, locked_items, once, stock_item
-from gpufleet.wheelhouse.pack import WheelError
+from gpufleet.wheelhouse.pack import DamagedError, WheelError
 from gpufleet.wheelhouse.places import places
 from gpufleet.wheelhouse.store import Store
 
@@ -84,6 +85,9 @@ def bring(
     local_only: bool = False,
 ) -> None:
     """Get into the store what it lacks of these. Raises FetchError."""
+    for item in items:
+        if item.size is None and store.drop_damaged(item):
+            say(f"{item.filename} was damaged in {store.root}, and is fetched anew")
     if all(store.has(item) for item in items):
         return  # pip is not asked for its configuration then
     try:
@@ -96,7 +100,11 @@ def make(part: Wheel | Source, stack: Stack, store: Store, git: Git) -> Item:
     """A repacked wheel, or the wheel of a source; found in the store the second time. Raises FetchError."""
     try:
         return _make(part, stack, store, git)
-    except (WheelError, GitError, PatchError) as error:
+    except PatchError as error:
+        raise FetchError(
+            f"{stack.name}: {error}. Mend the patch: `gpufleet patches check {stack.name}` tells of each hunk."
+        ) from error
+    except (WheelError, GitError) as error:
         raise FetchError(f"{stack.name}: {error}") from error
     except (OSError, BadZipFile) as error:
         raise FetchError(
@@ -114,7 +122,11 @@ def _make(part: Wheel | Source, stack: Stack, store: Store, git: Git) -> Item:
             done = source.build(part, patches, store.made, git)
         else:
             stock = stock_item(part, stack.torch_index)
-            done = wheel.repack(store.path(stock), part, patches, store.made, git)
+            try:
+                done = wheel.repack(store.path(stock), part, patches, store.made, git)
+            except DamagedError as error:  # then it is as if it had never been here
+                error.path.unlink()
+                raise FileNotFoundError(errno.ENOENT, "it was damaged, and is removed", str(error.path)) from error
         return store.link(done.path, done.sha256)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from gpufleet.wheelhouse.items import FetchError, Item, Made
+from gpufleet.wheelhouse.pack import sha256_of
 from gpufleet.wheelhouse.progress import size
 
 BLOCK = 1 << 20
@@ -66,6 +67,15 @@ class Store:
         except OSError:
             return False
         return item.size in (None, size)
+
+    def drop_damaged(self, item: Item) -> bool:
+        """Remove a file whose bytes are not what its name says; True when it was so. For one of no known size, whose
+        end may be lacking unseen."""
+        place = self.path(item)
+        if not place.is_file() or sha256_of(place) == item.sha256:
+            return False
+        place.unlink(missing_ok=True)
+        return True
 
     def part(self, item: Item) -> int:
         """Bytes of a file that were fetched before it broke off."""
@@ -128,8 +138,8 @@ class Store:
     def link(self, made: Path, sha256: str) -> Item:
         """Take in a file that was made and hashed in this store's folders: another name for the same bytes."""
         item = Item(made.name, sha256, made.stat().st_size, Made())
-        if not self.has(item):
-            place = self.path(item)
+        place = self.path(item)
+        if not self.has(item) or (not place.samefile(made) and sha256_of(place) != sha256):
             place.parent.mkdir(parents=True, exist_ok=True)
             aside = place.with_name(f".{uuid.uuid4().hex}{PART}")
             try:

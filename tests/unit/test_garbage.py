@@ -283,3 +283,15 @@ def test_links_lead_nowhere(box: Box) -> None:
     (box.root / "var-cache/gpufleet-tiny/engine-0").symlink_to("/usr")
     (box.root / "var-cache/gpufleet-x").symlink_to("/usr")
     assert box.found("cache") == []
+
+
+def test_what_was_made_while_the_clock_ran_years_ahead_is_not_young_for_years(box: Box) -> None:
+    ahead = time.time() + 3000 * DAYS
+    os.utime(box.stored(box.uv).parent, (ahead, ahead))
+    assert box.found("store") == [box.uv["filename"]]
+
+
+def test_a_uv_that_was_begun_can_go(box: Box) -> None:
+    left = box.root / "opt/kit/.uv-0.0.1-000000000000.building"
+    left.mkdir(parents=True)
+    assert box.found("uv") == ["kit/.uv-0.0.1-000000000000.building"]

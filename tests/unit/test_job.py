@@ -155,6 +155,7 @@ def test_a_job_that_was_killed_says_so(units: Systemd) -> None:
         ({"Result": "oom-kill"}, "ran out of memory"),
         ({"Result": "signal", "ExecMainStatus": "15"}, "signal 15"),
         ({"Result": "success"}, "stopped"),
+        ({"Result": "exit-code", "ExecMainStatus": "1"}, "its program ended with status 1"),
         ({"Result": "timeout"}, "timeout"),
         ({}, "its unit is gone"),
     ],

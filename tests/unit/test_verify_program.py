@@ -191,7 +191,7 @@ def test_all_that_is_wrong_is_found_at_once() -> None:
 
 def test_the_program_is_handed_over_as_text(tmp_path: Path) -> None:
     command = verify.command("/tree", "question", "/variables")
-    assert command[0] == "systemd-run" and command[-4:-2] == ["/tree/bin/python", "-c"]
+    assert command[0] == "systemd-run" and command[-6:-2] == ["/tree/bin/python", "-X", "faulthandler", "-c"]
     program = command[-2]
     assert "$" not in program  # systemd would take it for a variable
     assert "hostkit import" not in program

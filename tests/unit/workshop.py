@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import uv
 
-from hostkit import files, release, runtime, shell, state, store, toolkits
+from hostkit import files, reach, release, runtime, shell, state, store, toolkits, verify
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 UV_WHEEL = "uv-0.0.1-py3-none-manylinux_2_17_x86_64.whl"
@@ -70,10 +70,13 @@ class Workshop:
             (state, "JOURNAL", "state/journal.jsonl"),
             (files, "STATE", "state"),
             (toolkits, "PARENT", "usr/local"),
+            (verify, "SCRATCH", "scratch"),
         ):
             monkeypatch.setattr(module, name, str(root / value))
+        monkeypatch.setattr(reach, "HIDDEN", ())  # it is below /tmp
         monkeypatch.setattr(release, "ensure_user", lambda: None)
         self.bin = root / "bin"
+        self.program("setpriv", '#!/bin/sh\nshift 3; exec "$@"\n')  # as who runs the tests
         self.program("systemd-run", SYSTEMD_RUN.format(told=str(self.told)))
         base = Path(getattr(sys, "_base_executable", sys.executable)).resolve().parent
         path = f"{self.bin}:{base}:/usr/bin:/bin"
