@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import termios
@@ -23,6 +24,7 @@ from lab.paths import REPOSITORY, Settings, settings
 from tests.command import PYINFRA, owners_folder
 
 ROOTLESS = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
+STANDIN = {"stack": "standin", "serve": ["standin"], "host": {"toolkit": "none"}}
 INVENTORY = """\
 from gpufleet.inventory import by_traits
 boxes = {boxes!r}
@@ -88,8 +90,15 @@ class SmallLab:
         urls = {name: lab.urls[name] for name in ("pypi", "cuda", "cuda_key")}
         return {**urls, "torch": lab.urls["pypi"], "cuda_key_fingerprint": lab.cuda_key_fingerprint, **other}
 
-    def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]]) -> Path:
-        return owners_folder(path, self.inventory(boxes_data))
+    def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
+        return owners_folder(path, self.inventory(boxes_data), **pages)
+
+    def standin_folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
+        """The same with the stand-in engine: its stack and locks are the owner's own, and each box serves its model."""
+        catalogue = self.where.home / "catalogue"
+        for name in ("stacks", "locks"):
+            shutil.copytree(catalogue / name, path / "files" / name)
+        return self.folder(path, {name: {**STANDIN, **data} for name, data in boxes_data.items()}, **pages)
 
 
 @contextlib.contextmanager
