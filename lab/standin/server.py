@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, ClassVar
 
 from . import answers
@@ -186,8 +187,7 @@ class Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         """Without looking up the name of its address, which can take seconds on a box without a nameserver."""
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
+        TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -72,8 +72,11 @@ class SmallLab:
     def host_key(self, box: str) -> str:
         return " ".join(boxes.host_keys(self.where)[box].split()[:2])
 
-    def inventory(self, boxes_data: dict[str, dict[str, Any]]) -> str:
-        """An inventory of these boxes: root, the lab's key and mirrors, nothing to serve, but for what is given."""
+    def inventory(self, boxes_data: dict[str, dict[str, Any]], *, own_models: bool = False) -> str:
+        """An inventory of these boxes: root, the lab's key and mirrors, nothing to serve, but for what is given.
+
+        + own_models: the owner's folder has all models, and the lab's are not known
+        """
         lab = state.load(self.where)
         base: dict[str, Any] = {
             **ROOTLESS,
@@ -83,22 +86,22 @@ class SmallLab:
             "mirrors": self.mirrors(),
         }
         listed = [(name, {"ssh_hostname": lab.box(name).address, **base, **data}) for name, data in boxes_data.items()]
-        return INVENTORY.format(boxes=listed, models=[str(Path(lab.model["catalogue"]).parent)])
+        models = [] if own_models else [str(Path(lab.model["catalogue"]).parent)]
+        return INVENTORY.format(boxes=listed, models=models)
 
     def mirrors(self, **other: str) -> dict[str, str]:
         lab = state.load(self.where)
         urls = {name: lab.urls[name] for name in ("pypi", "cuda", "cuda_key")}
         return {**urls, "torch": lab.urls["pypi"], "cuda_key_fingerprint": lab.cuda_key_fingerprint, **other}
 
-    def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
-        return owners_folder(path, self.inventory(boxes_data), **pages)
+    def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]]) -> Path:
+        return owners_folder(path, self.inventory(boxes_data))
 
     def standin_folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
-        """The same with the stand-in engine: its stack and locks are the owner's own, and each box serves its model."""
-        catalogue = self.where.home / "catalogue"
-        for name in ("stacks", "locks"):
-            shutil.copytree(catalogue / name, path / "files" / name)
-        return self.folder(path, {name: {**STANDIN, **data} for name, data in boxes_data.items()}, **pages)
+        """The same with the stand-in engine, which each box serves: its stack, locks and model are the owner's own."""
+        shutil.copytree(self.where.home / "catalogue", path / "files")
+        listed = {name: {**STANDIN, **data} for name, data in boxes_data.items()}
+        return owners_folder(path, self.inventory(listed, own_models=True), **pages)
 
 
 @contextlib.contextmanager
