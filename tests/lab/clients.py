@@ -39,6 +39,7 @@ class Clients:
     model: str
     asked: dict[str, list[Asked]] = field(default_factory=dict)
     over: threading.Event = field(default_factory=threading.Event)
+    threads: list[threading.Thread] = field(default_factory=list)
 
     def __enter__(self) -> Clients:
         self.asked = {box: [] for box in self.addresses}

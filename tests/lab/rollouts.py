@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lab import state
+from tests.command import GPUFLEET, run
 from tests.lab.clients import Clients
 from tests.lab.support import Done, SmallLab, deploy
 
@@ -39,8 +41,14 @@ class Fleet:
     def address(self, box: str) -> str:
         return f"{state.load(self.lab.where).box(box).address}:8000"
 
-    def clients(self) -> Clients:
-        return Clients({box: self.address(box) for box in self.boxes}, MODEL)
+    def clients(self, boxes: Sequence[str] = ()) -> Clients:
+        """Of all boxes, or of these."""
+        return Clients({box: self.address(box) for box in boxes or self.boxes}, MODEL)
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`gpufleet VERB inventory/home.py …`"""
+        verb, *rest = words
+        return run(self.folder, verb, "inventory/home.py", *rest, program=GPUFLEET)
 
     def pids(self) -> dict[str, str]:
         """The engine's process on each box."""
