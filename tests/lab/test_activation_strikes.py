@@ -30,7 +30,7 @@ Item = tuple[str, Point, bool]
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with small_lab("strk", 87, ["cpu-only"] * len(BOXES)) as lab:
+    with small_lab("strk", 94, ["cpu-only"] * len(BOXES)) as lab:
         yield Fleet(lab, lab.standin_folder(tmp_path_factory.mktemp("home"), {box: {} for box in BOXES}), BOXES)
 
 
