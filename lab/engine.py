@@ -92,6 +92,10 @@ def stack_page(files: Path) -> dict[str, Any]:
         "uv": of_cpu["uv"],
         "lock": NAME,
         "verify": [f"import {MODULE}.cli"],
+        "log": {
+            "promised": [{"line": r"KV cache size: [\d,]+ tokens", "means": "the engine did not get ready"}],
+            "forbidden": [{"line": "Unknown vLLM environment variable", "means": "a variable has no effect"}],
+        },
     }
 
 
@@ -118,7 +122,7 @@ def model_page(revision: str, url: str, files: Mapping[str, Any]) -> dict[str, A
             "enable-auto-tool-choice": True,
             "tool-call-parser": "qwen3_coder",
         },
-        "gate": {"expect": {"deterministic": True, "contains": "42"}, "timeout": TIMEOUT},
+        "gate": {"expect": {"deterministic": True, "contains": "42"}, "accepted": True, "timeout": TIMEOUT},
     }
 
 
