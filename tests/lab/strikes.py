@@ -115,7 +115,7 @@ class Target:
     def at_work(self) -> list[int]:
         """The processes of the box that activate, or go on with it."""
         found = (processes.read(pid) for pid in nspawn.members(self.where, self.box))
-        return [each.pid for each in found if each and each.arguments[-1] in ("activate", "resume")]
+        return [each.pid for each in found if each and {"activate", "resume"} & set(each.arguments[-1:])]
 
     def is_stopped(self) -> bool:
         if not self.path("/root/stopped").exists():

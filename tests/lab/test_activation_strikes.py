@@ -118,7 +118,7 @@ def kill(process: subprocess.Popen[str], target: Target) -> None:
 def cut_ssh(process: subprocess.Popen[str], target: Target) -> None:
     """The box's end of the connection is gone; the deploy says so in one line."""
     found = (processes.read(pid) for pid in nspawn.members(target.where, target.box))
-    for session in [each.pid for each in found if each and each.arguments[0].startswith("sshd: root")]:
+    for session in [each.pid for each in found if each and "".join(each.arguments[:1]).startswith("sshd: root")]:
         os.kill(session, signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
