@@ -20,11 +20,11 @@ ConditionPathExists={state}/state.json
 StartLimitIntervalSec=0
 
 [Service]
-Type=oneshot
+# Not oneshot: a start that takes as long as two gates keeps the boot waiting, and systemd holds on to the unit of the
+# job whose failure it was started for, which then cannot be started again under its name.
+Type=exec
 ExecStart={python} {kit} resume
 StandardInput=null
-# As long as two gates may take: of the release that is tried again, and of the one that is put back.
-TimeoutStartSec=infinity
 KillMode=control-group
 
 [Install]

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab import apt, base, cache, cuda, host, model, nvml, wheelhouse
+import yaml
+
+from lab import apt, base, cache, cuda, engine, host, model, nvml, wheelhouse
 from lab.paths import Settings
 
 
@@ -19,6 +21,7 @@ class Content:
     cuda: Path
     simple: Path
     model: Path
+    engine: Path
 
 
 def build(settings: Settings) -> Content:
@@ -26,12 +29,14 @@ def build(settings: Settings) -> Content:
     with cache.locked(settings.cache, f"the cache {settings.cache}"):
         image = base.image(settings)
         nvml.compile(settings.cache)
+        standin = engine.build(settings)
         return Content(
             base=image / "root",
             debian=apt.debian(settings, image / "debs"),
             cuda=cuda.repository(settings),
-            simple=wheelhouse.index(settings),
+            simple=engine.with_index(settings, wheelhouse.index(settings), standin),
             model=tiny_model(settings),
+            engine=standin,
         )
 
 
@@ -46,7 +51,10 @@ def tiny_model(settings: Settings) -> Path:
 
 
 def publish(settings: Settings, content: Content) -> dict[str, Any]:
-    """Point www/ at what was built, and write the model's catalogue; returns what lab.json says of the model."""
+    """Point www/ at what was built, and write the catalogue: both models, and the stand-in's stack with its lock.
+
+    Returns what lab.json says of the real engine's model.
+    """
     info = json.loads((content.model / "info.json").read_text())
     point(settings.www / "simple", content.simple)
     point(settings.www / "debian", content.debian)
@@ -55,6 +63,10 @@ def publish(settings: Settings, content: Content) -> dict[str, Any]:
     catalogue = settings.home / "catalogue" / "models" / f"{info['name']}.yaml"
     catalogue.parent.mkdir(parents=True, exist_ok=True)
     catalogue.write_text(model.catalogue(info, settings.url("models/")))
+    pages = engine.pages(content.engine, settings.url("models/"))
+    engine.write(pages, settings.home / "catalogue")
+    revision = yaml.safe_load(pages[f"models/{engine.NAME}.yaml"])["revision"]
+    point(settings.www / "models" / engine.NAME / revision, content.engine / "model")
     return {"name": info["name"], "revision": info["revision"], "catalogue": str(catalogue)}
 
 

@@ -8,6 +8,7 @@ import os
 import pty
 import re
 import select
+import shutil
 import subprocess
 import sys
 import termios
@@ -23,6 +24,7 @@ from lab.paths import REPOSITORY, Settings, settings
 from tests.command import PYINFRA, owners_folder
 
 ROOTLESS = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
+STANDIN = {"stack": "standin", "serve": ["standin"], "host": {"toolkit": "none"}}
 INVENTORY = """\
 from gpufleet.inventory import by_traits
 boxes = {boxes!r}
@@ -70,8 +72,11 @@ class SmallLab:
     def host_key(self, box: str) -> str:
         return " ".join(boxes.host_keys(self.where)[box].split()[:2])
 
-    def inventory(self, boxes_data: dict[str, dict[str, Any]]) -> str:
-        """An inventory of these boxes: root, the lab's key and mirrors, nothing to serve, but for what is given."""
+    def inventory(self, boxes_data: dict[str, dict[str, Any]], *, own_models: bool = False) -> str:
+        """An inventory of these boxes: root, the lab's key and mirrors, nothing to serve, but for what is given.
+
+        + own_models: the owner's folder has all models, and the lab's are not known
+        """
         lab = state.load(self.where)
         base: dict[str, Any] = {
             **ROOTLESS,
@@ -81,7 +86,8 @@ class SmallLab:
             "mirrors": self.mirrors(),
         }
         listed = [(name, {"ssh_hostname": lab.box(name).address, **base, **data}) for name, data in boxes_data.items()]
-        return INVENTORY.format(boxes=listed, models=[str(Path(lab.model["catalogue"]).parent)])
+        models = [] if own_models else [str(Path(lab.model["catalogue"]).parent)]
+        return INVENTORY.format(boxes=listed, models=models)
 
     def mirrors(self, **other: str) -> dict[str, str]:
         lab = state.load(self.where)
@@ -90,6 +96,12 @@ class SmallLab:
 
     def folder(self, path: Path, boxes_data: dict[str, dict[str, Any]]) -> Path:
         return owners_folder(path, self.inventory(boxes_data))
+
+    def standin_folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
+        """The same with the stand-in engine, which each box serves: its stack, locks and model are the owner's own."""
+        shutil.copytree(self.where.home / "catalogue", path / "files")
+        listed = {name: {**STANDIN, **data} for name, data in boxes_data.items()}
+        return owners_folder(path, self.inventory(listed, own_models=True), **pages)
 
 
 @contextlib.contextmanager
