@@ -48,6 +48,7 @@ class Outcome:
     steps: list[Step] = field(default_factory=list)
     serves: dict[str, str | None] = field(default_factory=dict)
     put_back: dict[str, str] = field(default_factory=dict)
+    on_hold: set[str] = field(default_factory=set)  # names of instances that are left as they are
     untouched: str = ""
     interrupted: bool = False
 
@@ -118,6 +119,8 @@ def _state(outcome: Outcome, dry: bool, instance: Instance | None) -> str:
         return "refused"
     if instance and instance.name in outcome.put_back:
         return f"put back: {outcome.put_back[instance.name]}"
+    if instance and instance.name in outcome.on_hold:
+        return "on hold, left as it is"
     if outcome.untouched and (not instance or instance.name in outcome.changed or not outcome.changed):
         return f"not touched: {outcome.untouched}"
     gate = outcome.gates.get(instance.name) if instance else None

@@ -141,6 +141,7 @@ def _to_do(host: Host, found: Changes) -> None:
     outcome = session.of(host.name)
     outcome.changes = found.lines()
     outcome.leaving = found.leaving
+    outcome.on_hold = set(found.held)
     outcome.changed = {change.instance.name for change in found.instances}
     for line in outcome.changes:
         host.log(f"to do: {line}")
