@@ -66,7 +66,7 @@ def judge() -> None:
         return
     wave = _open.pop()
     failed = _failed(session.turns[wave.number])
-    more = _to_come()
+    more = session.to_come()
     if not failed and more:
         _ask_again(_switched())
         failed = _failed(_switched())
@@ -94,18 +94,12 @@ def _failed(names: Iterable[str]) -> list[str]:
     return [name for name in names if session.of(name).failure]
 
 
-def _to_come() -> list[str]:
-    done = set(_switched())
-    return [name for name in session.order.candidates if name not in done and not session.of(name).failure]
-
-
 def _count(names: Sequence[str]) -> str:
     return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}" if len(names) <= 5 else f"{len(names)} boxes are"
 
 
 def _stop(message: str, failed: Sequence[str]) -> Stop:
-    for name in _to_come():
-        session.of(name).untouched = f"the rollout stopped at {', '.join(failed)}"
+    session.not_reached(f"the rollout stopped at {', '.join(failed)}")
     return Stop(message, BOX_FAILED)
 
 

@@ -88,6 +88,15 @@ class Session:
         """A run that its user did not confirm has done as little as a dry one."""
         return self.dry or not (ctx_state.isset() and pyinfra.state.is_executing)
 
+    def to_come(self) -> list[str]:
+        """The boxes that are to be switched and have had no turn yet."""
+        had = {name for names in self.turns.values() for name in names}
+        return [name for name in self.order.candidates if name not in had and not self.of(name).failure]
+
+    def not_reached(self, why: str) -> None:
+        for name in self.to_come():
+            self.of(name).untouched = self.of(name).untouched or why
+
     def end(self) -> None:
         """Do once what is to be done at every end. What fails there is told, and hides nothing."""
         while self.ending:
@@ -96,6 +105,8 @@ class Session:
                 action()
             except Exception as error:
                 click.echo(f"gpufleet: at the end of the run: {type(error).__name__}: {error}", err=True)
+        if not self.is_dry() and not self.interrupted:
+            self.not_reached("the run ended before its turn")
 
 
 session = Session()

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,10 @@ from tests.operations.test_rollout import report
 from tests.operations.three import state
 
 
-def begun(folder: Path, fleet: Fleet, verb: str) -> subprocess.Popen[str]:
+def begun(folder: Path, fleet: Fleet, verb: str, program: list[str] = PYINFRA) -> subprocess.Popen[str]:
     """A deploy that has come to this verb, to `release` on all boxes."""
     process = subprocess.Popen(
-        [*PYINFRA, "-y", "inventory/home.py", "deploy.py"], cwd=folder, stdin=subprocess.DEVNULL,
+        [*program, "-y", "inventory/home.py", "deploy.py"], cwd=folder, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "PYINFRA_PROGRESS": "off"},
     )  # fmt: skip
     while [called for _, called in fleet.calls].count(verb) < (len(fleet.boxes.facts) if verb == "release" else 1):
@@ -104,6 +105,32 @@ def test_a_deploy_that_was_killed_leaves_a_lock_that_the_next_takes_over(tmp_pat
         done = deploy(folder, "-y")
         assert done.returncode == 0 and held(fleet) == [], done.stdout
         assert "the lock of a deploy that is gone is taken over" in done.stdout
+
+
+SOON = "import pyinfra_cli; from operations import lock; lock.RENEW_SECONDS = 0.2; "
+
+
+def test_a_run_whose_lock_was_broken_ends_before_its_next_operation(tmp_path: Path) -> None:
+    program = [sys.executable, "-c", f"{SOON}from pyinfra_cli.main import main; main()"]
+    with rolling(tmp_path / "boxes", 2) as fleet:
+        folder = fleet.folder(tmp_path)
+        fleet.go.clear()
+        process = begun(folder, fleet, "release", program)
+        first = json.loads(fleet.lock_of("box-2").read_text())["until"]
+        while json.loads(fleet.lock_of("box-2").read_text())["until"] == first:
+            assert process.poll() is None
+            time.sleep(0.02)
+        put(fleet, "box-2")
+        asked = fleet.verbs("box-2").count("lock")
+        while fleet.verbs("box-2").count("lock") < asked + 2:
+            assert process.poll() is None
+            time.sleep(0.02)
+        fleet.go.set()
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 4 and fleet.switched == [], output
+        assert "box-2: the lock of this run was broken, and anna from desk since" in output
+        assert state(output, "box-1") == "not touched: the run ended before its turn"
+        assert held(fleet) == ["box-2"] and report(folder)["end"] == "locked"
 
 
 def test_one_whose_lease_is_over_is_taken_without_a_word(tmp_path: Path) -> None:

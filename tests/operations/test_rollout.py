@@ -141,6 +141,16 @@ def test_a_failure_is_one_whatever_the_options(tmp_path: Path, options: list[str
     assert report(folder)["end"] == "failed" and state(done.stdout, "box-3").startswith("not touched")
 
 
+def test_a_run_that_pyinfra_ends_says_what_it_did_not_reach(tmp_path: Path) -> None:
+    with rolling(tmp_path / "boxes", 3) as fleet:
+        fleet.broken["box-1"] = {"release"}
+        folder = fleet.folder(tmp_path)
+        done = deploy(folder, "-y", "--fail-percent", "0")
+    assert done.returncode == 1 and fleet.switched == [], done.stdout
+    assert state(done.stdout, "box-2") == "not touched: the run ended before its turn"
+    assert fleet.verbs("box-3") == ["lock", "release", "lock"]
+
+
 @pytest.mark.parametrize("option", ["--serial", "--no-wait", "--retry=2"])
 def test_what_cannot_be_made_right_is_refused(tmp_path: Path, option: str) -> None:
     with rolling(tmp_path / "boxes", 2) as fleet:
