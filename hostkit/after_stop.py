@@ -30,7 +30,10 @@ def run(spec: dict) -> dict:
             "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
         events.log("the start failed after {:.0f} s: {} {}".format(lasted, result, failed["status"]).rstrip())
-    start_note.write(spec["state"], {"began": None, "failed": failed, "wiped": note["wiped"] and not good})
+    start_note.write(
+        spec["state"],
+        {"began": None, "failed": failed, "wiped": note["wiped"] and not good, "release": note["release"]},
+    )
     return {"failed": failed is not None}
 
 

@@ -11,6 +11,7 @@ from hostkit import events, start_note, vram
 from hostkit.errors import Failure
 
 SHM = "/dev/shm"
+INSTANCES = "/opt/gpufleet/instances"
 OFFLOADED = re.compile(r"vllm_offload_.*\.mmap")
 LOOK_SECONDS, TELL_SECONDS = 1.0, 15.0
 
@@ -23,35 +24,52 @@ def run(spec: dict) -> dict:
     + state, cache: its own folders
     """
     note = start_note.read(spec["state"])
+    release = current(spec["instance"])
     # Its failure is dealt with here; until this has ended, nothing of this start can be a failed one.
-    wiped = note["wiped"]
-    if note["failed"] and not wiped:
-        wiped = True
-        wipe(spec["cache"], note["failed"])
-    start_note.write(spec["state"], {"began": None, "failed": None, "wiped": wiped})
+    wiped = see_to_caches(spec["cache"], note, release)
+    start_note.write(spec["state"], {"began": None, "failed": None, "wiped": wiped, "release": release})
     removed = free_shared_memory()
     if removed:
         events.log("removed what an ended engine left in {}: {}".format(SHM, ", ".join(removed)))
     wait_for_memory(spec["gpus"], spec["wait_seconds"])
-    start_note.write(spec["state"], {"began": time.monotonic(), "failed": None, "wiped": wiped})
+    start_note.write(spec["state"], {"began": time.monotonic(), "failed": None, "wiped": wiped, "release": release})
     return {"removed": removed}
 
 
-def wipe(cache: str, failed: dict) -> None:
-    """Take the compile caches away: a damaged one fails each start in the same way. Done once until a start is good."""
-    if not os.path.isdir(cache):
-        return
-    events.log(
-        "the last start failed ({}): compiling anew, without what lies in {}".format(failed.get("result"), cache)
-    )
-    aside = cache.rstrip("/") + ".failed"
-    shutil.rmtree(aside, ignore_errors=True)
+def current(instance: str) -> str:
+    """The release that starts; empty when there is no link to one."""
     try:
-        os.rename(cache, aside)
+        return os.path.basename(os.readlink(os.path.join(INSTANCES, instance, "current")))
+    except OSError:
+        return ""
+
+
+def see_to_caches(cache: str, note: dict, release: str) -> bool:
+    """Take the compile caches away after a failed start: a damaged one fails each start in the same way.
+
+    Once only, until a start is good; and only by the release that failed: one that is put back in its place gets back
+    what was taken away, or it would compile for minutes while nothing serves. Returns whether they are away.
+    """
+    aside = cache.rstrip("/") + ".failed"
+    try:
+        if note["release"] != release:
+            if note["wiped"] and os.path.isdir(aside):
+                shutil.rmtree(cache, ignore_errors=True)
+                os.rename(aside, cache)
+                events.log("{} is back, of before the release that failed".format(cache))
+            return False
+        if note["failed"] and not note["wiped"]:
+            shutil.rmtree(aside, ignore_errors=True)
+            if os.path.isdir(cache):
+                os.rename(cache, aside)
+                said = "the last start failed ({}): compiling anew, without what lies in {}"
+                events.log(said.format(note["failed"].get("result"), cache))
+            return True
+        if not note["wiped"]:
+            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
-        events.log("{} could not be taken away: {}".format(cache, error.strerror))
-        return
-    shutil.rmtree(aside, ignore_errors=True)
+        events.log("{} could not be taken away or put back: {}".format(cache, error.strerror))
+    return bool(note["wiped"])
 
 
 def wait_for_memory(gpus: list, seconds: float) -> None:

@@ -12,7 +12,7 @@ NAME = "last-start.json"
 
 
 def read(folder: str) -> dict:
-    """{"began": seconds since boot or null, "failed": {...} or null, "wiped": since a good start}"""
+    """{"began": seconds since boot or null, "failed": {...} or null, "wiped": since a good start, "release"}"""
     try:
         with open(os.path.join(folder, NAME), encoding="utf-8") as handle:
             found = json.load(handle)
@@ -24,6 +24,7 @@ def read(folder: str) -> dict:
         "began": began if isinstance(began, (int, float)) else None,
         "failed": note.get("failed") if isinstance(note.get("failed"), dict) else None,
         "wiped": note.get("wiped") is True,
+        "release": str(note.get("release") or ""),
     }
 
 

@@ -57,11 +57,19 @@ class Service:
         self.monkeypatch, self.slept = monkeypatch, [0]
         self.then: Callable[[], None] = lambda: None
         self.jobs = ""
+        monkeypatch.setattr(before_start, "INSTANCES", str(root / "instances"))
+        self.link = root / "instances/tiny/current"
+        self.link.parent.mkdir(parents=True)
+        self.release("a" * 16)
         monkeypatch.setattr(before_start, "SHM", str(root / "shm"))
         monkeypatch.setattr(before_start.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(before_start.time, "sleep", self.sleep)
         monkeypatch.setattr(shell, "run", lambda *_, **__: self.jobs)
         monkeypatch.setattr(before_start, "free_shared_memory", lambda: [])
+
+    def release(self, digest: str) -> None:
+        self.link.unlink(missing_ok=True)
+        self.link.symlink_to(f"releases/{digest}")
 
     def sleep(self, seconds: float) -> None:
         self.now += seconds
@@ -178,6 +186,39 @@ def test_caches_go_once_after_a_failed_start(service: Service) -> None:
     assert not service.start(), "after a good start it is done again"
 
 
+def test_a_release_that_is_put_back_gets_its_caches_back(service: Service) -> None:
+    service.start()
+    (service.cache / "kernels").write_text("of the good release")
+    service.end("success", 3600)
+    service.release("b" * 16)
+    assert service.start(), "of the same runtime and model"
+    service.end("exit-code", 60)
+    assert not service.start(), "systemd starts it again"
+    service.end("exit-code", 60)
+    service.release("a" * 16)
+    assert service.start() and (service.cache / "kernels").read_text() == "of the good release"
+    service.end("exit-code", 60)  # its own failure: now they are in doubt
+    assert not service.start()
+
+
+def test_what_another_release_failed_with_takes_nothing_from_this_one(service: Service) -> None:
+    service.start()
+    service.end("exit-code", 60)
+    service.release("b" * 16)
+    assert service.start()
+
+
+def test_caches_in_doubt_are_kept_aside_until_a_start_is_good(service: Service) -> None:
+    service.start()
+    aside = service.cache.with_name("tiny-r1.failed")
+    service.end("exit-code", 60)
+    service.start()
+    assert aside.is_dir()
+    service.end("success", 3600)
+    service.start()
+    assert not aside.exists()
+
+
 def test_an_end_that_somebody_asked_for_is_no_failed_start(service: Service) -> None:
     service.start()
     service.jobs = "4711\n"  # systemctl restart, and the engine ends with another status than 0
@@ -203,7 +244,7 @@ def test_without_systemd_to_ask_an_early_end_is_a_failed_start(
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"began": "x", "failed": 1, "wiped": 2}'])
 def test_a_torn_note_is_none(service: Service, text: str) -> None:
     (service.state / start_note.NAME).write_text(text)
-    assert start_note.read(str(service.state)) == {"began": None, "failed": None, "wiped": False}
+    assert start_note.read(str(service.state)) == {"began": None, "failed": None, "wiped": False, "release": ""}
     service.start()
 
 
