@@ -142,7 +142,7 @@ def _other(links: list[Link], item: Item) -> str:
     """What an index has that has not the pinned hash."""
     twin = next((link for link in links if link.filename == item.filename), None)
     if twin:
-        return f"has it with another sha256 ({twin.sha256}), so it was changed"
+        return f"has it with another sha256 ({twin.sha256}): it was changed there, or in the lock or page here"
     return "has the project, not this file"
 
 
