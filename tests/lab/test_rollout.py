@@ -196,7 +196,7 @@ def test_then_it_is_held_until_that_is_undone(fleet: Fleet) -> None:
     before, pids = fleet.releases(), fleet.pids()
     fleet.want(**SETTINGS, serve_args={"max-num-seqs": 4}, serve_env={"STANDIN_START_SECONDS": "4"})
     done = fleet.deploy("--limit", CANARY, "--limit", "lab-2")
-    assert done.code == 0 and "held" in done.state(CANARY), done.output
+    assert done.code == 0 and "on hold" in done.state(CANARY), done.output
     assert (fleet.releases(), fleet.pids()) == (before, pids)
     assert fleet.known(CANARY)["held"]["digest"] == before[CANARY]
     undone = fleet.command("unhold", CANARY)
