@@ -25,6 +25,9 @@ StartLimitIntervalSec=0
 Type=exec
 ExecStart={python} {kit} resume
 StandardInput=null
+# It fails in no other way than by being killed; then it goes on, and after the second time it puts back.
+Restart=on-failure
+RestartSec=2
 KillMode=control-group
 
 [Install]

@@ -51,7 +51,7 @@ SETTLE_SECONDS = 180
 class Point:
     """A moment of an activation: when `step` is what the box's state says, before or after something is written.
 
-    `after state` is when a step is on the disk and not yet begun, `before state` when it is done and that not written.
+    `state` is when a step is on the disk and not yet begun, `before state` when it is done and that not written.
     """
 
     step: str | None

@@ -23,7 +23,7 @@ BOXES = ["lab-1", "lab-2", "lab-3"]
 FORWARD: list[str | None] = [None, "staged", "warming", "checking", "stopping", "switching", "starting", "gating"]
 BACK: list[str | None] = ["putting-back", "gating-back"]
 CLOSING = "committing"
-BEGUN, DONE = "after state", "before state"
+BEGUN, DONE = "state", "before state"
 ARGS = "max-num-seqs"
 Item = tuple[str, Point, bool]
 
