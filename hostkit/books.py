@@ -45,11 +45,12 @@ class Books:
         self.trouble: list = []  # what could not be written down
 
     def step(self, step: str, **more: object) -> None:
-        """On the disk before the step is begun."""
-        self.record.update(step=step, **more)
-        stale = {"stale": True} if step == "stopping" and self.record["restart"] else {}
-        state.update(self.name, activation=self.record, **stale)
-        self.line("activation", step=step, run=self.record["run"])
+        """On the disk before the step is begun; what cannot be written down is not begun."""
+        begun = {**self.record, "step": step, **more}
+        stale = {"stale": True} if step == "stopping" and begun["restart"] else {}
+        state.update(self.name, activation=begun, **stale)
+        self.line("activation", step=step, run=begun["run"])
+        self.record = begun
 
     def line(self, event: str, **told: object) -> None:
         state.journal(event, instance=self.name, digest=self.record["to"], began=self.record["began"], **told)
