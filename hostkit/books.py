@@ -93,6 +93,7 @@ def finish(name: str, begun: dict) -> None:
     if event in PASSED.values():
         for other in begun["leaving"]:
             retire.leave(other)
+            once("retired", instance=other, began=begun["began"])
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:
         once("held", instance=name, digest=begun["to"], began=begun["began"], by=held.get("by"))

@@ -29,6 +29,10 @@ StandardInput=null
 Restart=on-failure
 RestartSec=2
 KillMode=control-group
+OOMScoreAdjust=-500
+# When it is killed itself, nobody else would go on before the next boot.
+Restart=on-failure
+RestartSec=10
 
 [Install]
 WantedBy=multi-user.target
