@@ -17,7 +17,7 @@ from hostkit.errors import Failure
 
 PATH = "/run/gpufleet.lock"  # not in /run/lock, where anybody may put a file first
 WAIT_SECONDS = 900
-# What was cut off is finished however long another instance's start takes before: nobody else would until the next boot.
+# What was cut off is finished however long another change takes before: nobody else would until the next boot.
 PATIENT = ("resume",)
 
 
