@@ -6,6 +6,8 @@ import time
 from typing import Callable, Optional
 
 from hostkit import retire, state, switch
+from hostkit.releases import current_release
+from hostkit.roots import Roots
 
 HISTORY = 20
 COMMITTING = "committing"
@@ -16,11 +18,13 @@ PASSED = {"activate": "activated", "rollback": "rolled-back", "restart": "restar
 def record(spec: dict, known: dict, verb: str, restart: bool = True, by: Optional[str] = None) -> dict:
     """What state.json says of an activation that is about to begin.
 
-    + from: what last passed its gate, to go back to
+    + from: what last passed its gate, to go back to; where the state was lost, what serves: it is gated on the way back
     + stopped: when the service that served was stopped (seconds since the epoch); null before, and when none served
     + touched: something was stopped already, by this activation or by one before it that was cut off
     """
     unfinished, gated = known.get("activation") or {}, known.get("gated")
+    if not known:
+        gated = current_release(Roots(), switch.home_of(spec["instance"]))
     return {
         "to": spec["digest"],
         "from": gated if switch.is_staged(spec["instance"], gated) else None,

@@ -302,6 +302,26 @@ def test_more_releases_are_kept_when_asked(machine: Machine) -> None:
     assert len(list((machine.root / "instances/tiny/releases").iterdir())) == 5
 
 
+def test_a_state_that_cannot_be_read_is_kept_and_what_serves_is_gone_back_to(machine: Machine) -> None:
+    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.activate(good)
+    path = machine.root / "state/state.json"
+    for text in ("", "[]", "{"):
+        path.write_text(text)
+        machine.gate_fails.add(bad)
+        with pytest.raises(Failure) as caught:
+            machine.activate(bad)
+        assert f"release {good} serves again" in caught.value.remedy and machine.runs("tiny") == good
+        assert path.with_name("state.json.unreadable").read_text() == text
+    assert machine.events("state-lost") == ["state-lost"] * 3
+
+
+def test_what_another_takes_the_place_of_is_retired_in_the_journal(machine: Machine) -> None:
+    machine.activate(machine.stage("b: 1", "old"), "old")
+    machine.activate(machine.stage("a: 1"), leaving=["old"])
+    assert [line["instance"] for line in machine.journal() if line["event"] == "retired"] == ["old"]
+
+
 def test_kept_gates_that_cannot_be_read_count_as_none(machine: Machine) -> None:
     digest = machine.stage("a: 1")
     machine.activate(digest)
