@@ -31,7 +31,7 @@ RestartSec=2
 KillMode=control-group
 OOMScoreAdjust=-500
 # When it is killed itself, nobody else would go on before the next boot.
-Restart=on-failure
+Restart=on-abnormal
 RestartSec=10
 
 [Install]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -320,6 +321,17 @@ def test_what_another_takes_the_place_of_is_retired_in_the_journal(machine: Mach
     machine.activate(machine.stage("b: 1", "old"), "old")
     machine.activate(machine.stage("a: 1"), leaving=["old"])
     assert [line["instance"] for line in machine.journal() if line["event"] == "retired"] == ["old"]
+
+
+def test_what_is_half_removed_is_no_release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = machine.stage("a: 0")
+    machine.activate(first)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the power went at its first file
+    for number in range(1, 4):
+        machine.activate(machine.stage(f"a: {number}"))
+    assert not switch.is_staged("tiny", first)
+    with pytest.raises(Failure, match="any more"):
+        back(to=first)
 
 
 def test_kept_gates_that_cannot_be_read_count_as_none(machine: Machine) -> None:
