@@ -44,9 +44,12 @@ def _speculates(instance: Instance) -> bool:
 
 
 def _limit(instance: Instance) -> int | None:
-    """The context in tokens as far as the plan knows it; the engine says it on the box."""
+    """The context in tokens as far as the plan knows it; vLLM says it on the box, LMDeploy does not."""
     found = instance.args.get(DIALECTS[instance.stack.engine].max_model_len)
-    return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else None
+    if isinstance(found, int) and not isinstance(found, bool) and found > 0:
+        return found
+    architecture = instance.model.architecture
+    return architecture.max_positions if architecture and found is None else None
 
 
 def _context(instance: Instance) -> dict[str, int] | None:

@@ -51,6 +51,7 @@ def release(instance: Instance) -> Release:
         "release": f"{instance_path(instance)}/current",
         # A model that lies in somebody's home must be readable there; nothing else of it is.
         "home": (instance.model.source.path or "").startswith(("/home/", "/root/")),
+        "gpus": bool(instance.gpus),
         "start_timeout": max(instance.model.gate.timeout, starting.WAIT_SECONDS + SPARE_SECONDS),
         "stop_timeout": STOP_SECONDS,
     }

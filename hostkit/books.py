@@ -6,6 +6,8 @@ import time
 from typing import Callable, Optional
 
 from hostkit import retire, state, switch
+from hostkit.releases import current_release
+from hostkit.roots import Roots
 
 HISTORY = 20
 COMMITTING = "committing"
@@ -16,11 +18,13 @@ PASSED = {"activate": "activated", "rollback": "rolled-back", "restart": "restar
 def record(spec: dict, known: dict, verb: str, restart: bool = True, by: Optional[str] = None) -> dict:
     """What state.json says of an activation that is about to begin.
 
-    + from: what last passed its gate, to go back to
+    + from: what last passed its gate, to go back to; where the state was lost, what serves: it is gated on the way back
     + stopped: when the service that served was stopped (seconds since the epoch); null before, and when none served
     + touched: something was stopped already, by this activation or by one before it that was cut off
     """
     unfinished, gated = known.get("activation") or {}, known.get("gated")
+    if not known:
+        gated = current_release(Roots(), switch.home_of(spec["instance"]))
     return {
         "to": spec["digest"],
         "from": gated if switch.is_staged(spec["instance"], gated) else None,
@@ -45,11 +49,12 @@ class Books:
         self.trouble: list = []  # what could not be written down
 
     def step(self, step: str, **more: object) -> None:
-        """On the disk before the step is begun."""
-        self.record.update(step=step, **more)
-        stale = {"stale": True} if step == "stopping" and self.record["restart"] else {}
-        state.update(self.name, activation=self.record, **stale)
-        self.line("activation", step=step, run=self.record["run"])
+        """On the disk before the step is begun; what cannot be written down is not begun."""
+        begun = {**self.record, "step": step, **more}
+        stale = {"stale": True} if step == "stopping" and begun["restart"] else {}
+        state.update(self.name, activation=begun, **stale)
+        self.line("activation", step=step, run=begun["run"])
+        self.record = begun
 
     def line(self, event: str, **told: object) -> None:
         state.journal(event, instance=self.name, digest=self.record["to"], began=self.record["began"], **told)
@@ -92,6 +97,7 @@ def finish(name: str, begun: dict) -> None:
     if event in PASSED.values():
         for other in begun["leaving"]:
             retire.leave(other)
+            once("retired", instance=other, began=begun["began"])
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:
         once("held", instance=name, digest=begun["to"], began=begun["began"], by=held.get("by"))

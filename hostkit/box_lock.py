@@ -17,11 +17,16 @@ from hostkit.errors import Failure
 
 PATH = "/run/gpufleet.lock"  # not in /run/lock, where anybody may put a file first
 WAIT_SECONDS = 900
+# What was cut off is finished however long another change takes before: nobody else would until the next boot.
+PATIENT = ("resume",)
 
 
 @contextlib.contextmanager
 def box_lock(verb: str, path: str = PATH, wait_seconds: float = WAIT_SECONDS) -> Iterator[None]:
-    """Hold the box's lock; waits for another holder, and raises Failure naming it after `wait_seconds`."""
+    """Hold the box's lock; waits for another holder, and raises Failure naming it after `wait_seconds`.
+
+    `resume` waits for ever.
+    """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     os.set_inheritable(descriptor, True)
@@ -33,7 +38,7 @@ def box_lock(verb: str, path: str = PATH, wait_seconds: float = WAIT_SECONDS) ->
             break
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip() or "another deploy"
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline and verb not in PATIENT:
                 raise Failure(
                     "another change is still running on this box ({})".format(holder),
                     "wait for it to end, or end that process, then deploy again",

@@ -60,11 +60,14 @@ class Gate:
         self.start = Start(unit, self.client, wanted["timeout"], began, old)
         self.first_until = time.monotonic() + wanted["timeout"]
         self.answered: Optional[float] = None
+        self.most: Optional[int] = None  # tokens of an answer: an engine refuses more than its context has room for
 
     def run(self, history: Sequence[dict]) -> dict[str, Any]:
         wanted, start, cards = self.wanted, self.start, self.wanted.get("bus_ids") or []
         xids = gate_xid.read(cards)
         start.wait()
+        limit = self.client.context(wanted["model"])
+        self.most = max(1, limit // 2) if limit else None
         counted = self.client.counters()
         text, check = gate_checks.right(self.ask, wanted)
         self.answered = time.monotonic()
@@ -96,6 +99,7 @@ class Gate:
         """One chat completion. Raises Failure for all that is none, with what the log has to say."""
         later = min(self.wanted["timeout"], LATER_SECONDS)
         left = later if self.answered else self.first_until - time.monotonic()
+        most = min(most, self.most or most)
         try:
             return self.client.chat(gate_checks.body(self.wanted, content, most, more), max(left, LEAST_SECONDS))
         except Refused as error:

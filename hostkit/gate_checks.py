@@ -54,12 +54,14 @@ def right(ask: Ask, wanted: dict) -> tuple[str, Callable[[], None]]:
                     "look for a broken kernel or P2P in the unit's journal",
                 )
         if "contains" in expect and str(expect["contains"]) not in text:
-            cut = " (cut off at {} tokens)".format(wanted["max_tokens"]) if reply.finish == "length" else ""
+            is_cut = reply.finish == "length"
+            cut = " (cut off after {} tokens)".format(reply.completion_tokens or wanted["max_tokens"]) if is_cut else ""
             raise Failure(
                 "the answer to {!r} is {!r}{} and lacks {!r}".format(
                     wanted["prompt"], quoted(text), cut, expect["contains"]
                 ),
-                "check the checkpoint, its quantisation flag and the chat template",
+                ("give it more, as models need that think first (gate.max_tokens in the model's page); else " * is_cut)
+                + "check the checkpoint, its quantisation flag and the chat template",
             )
 
     return text, check

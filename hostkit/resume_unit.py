@@ -25,10 +25,13 @@ StartLimitIntervalSec=0
 Type=exec
 ExecStart={python} {kit} resume
 StandardInput=null
-# It fails in no other way than by being killed; then it goes on, and after the second time it puts back.
+# It fails by being killed; then it goes on, and after the second time it puts back. Not without its kit: 2 is Python's
+# word for a file that is not there, and nothing limits the starts.
 Restart=on-failure
+RestartPreventExitStatus=2
 RestartSec=2
 KillMode=control-group
+OOMScoreAdjust=-500
 
 [Install]
 WantedBy=multi-user.target

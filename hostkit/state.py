@@ -10,7 +10,7 @@ import os
 import time
 from typing import Optional
 
-from hostkit import files
+from hostkit import events, files
 
 STATE = os.path.join(files.STATE, "state.json")
 JOURNAL = os.path.join(files.STATE, "journal.jsonl")
@@ -42,11 +42,30 @@ def instance(name: str) -> dict:
 
 
 def update(name: str, **fields: object) -> None:
+    keep_unreadable()
     state = load()
     state["instances"].setdefault(name, {}).update(fields)
     reached("before state")
     files.write(STATE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
     reached("state")
+
+
+def keep_unreadable() -> None:
+    """A state that is there and says nothing is not written over: who was held stands in it. Raises OSError."""
+    try:
+        with open(STATE, encoding="utf-8") as handle:
+            found = json.load(handle)
+        if isinstance(found, dict) and isinstance(found.get("instances"), dict):
+            return
+    except FileNotFoundError:
+        return
+    except ValueError:
+        pass
+    aside = STATE + ".unreadable"
+    os.replace(STATE, aside)
+    files.sync_directory(files.STATE)
+    events.log("{} cannot be read; it is {} now, and nothing is held any more".format(STATE, aside))
+    journal("state-lost", kept=aside)
 
 
 def doubt(names: list) -> None:

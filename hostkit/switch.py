@@ -25,8 +25,11 @@ def to(instance: str, digest: str) -> None:
     at the moment when systemd reads units at boot."""
     home, target, unit = home_of(instance), os.path.join("releases", digest), unit_name(instance)
     files.link(target, os.path.join(home, "current"))
-    with open(os.path.join(home, target, unit), "rb") as handle:
-        files.write(os.path.join(files.UNITS, unit), handle.read())
+    source, installed = os.path.join(home, target, unit), os.path.join(files.UNITS, unit)
+    # Not when it is right already: what goes back on a full disk must not need room.
+    if os.path.islink(installed) or files.sha256(source) != files.sha256(installed):
+        with open(source, "rb") as handle:
+            files.write(installed, handle.read())
     # Always: a unit file that was edited and put right again is another file to systemd, too.
     systemd.reload()
     systemd.enable(unit)
@@ -48,5 +51,13 @@ def prune(instance: str, stay: list, keep: int = KEEP) -> list:
     left = [name for name in dict.fromkeys(stay) if name in names]
     for name in names:
         if name not in left:
-            left.append(name) if len(left) < keep else shutil.rmtree(os.path.join(releases, name), ignore_errors=True)
+            left.append(name) if len(left) < keep else throw_away(releases, name)
     return left
+
+
+def throw_away(releases: str, name: str) -> None:
+    """Out of sight first: what is half removed must not be taken for a release."""
+    aside = os.path.join(releases, ".gone-" + name)
+    shutil.rmtree(aside, ignore_errors=True)
+    os.rename(os.path.join(releases, name), aside)
+    shutil.rmtree(aside, ignore_errors=True)

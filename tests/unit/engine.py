@@ -47,6 +47,7 @@ class Engine:
     call: str = "parsed"
     colour: str | None = None
     long: str = "random words"
+    finish: str = "stop"
     metrics: bool = True
     health: int = 200
     asked: list[dict[str, Any]] = field(default_factory=list)
@@ -102,7 +103,7 @@ class Engine:
         usage = {"prompt_tokens": min(tokens, self.cuts or tokens), "completion_tokens": body["max_tokens"]}
         self.generated += usage["completion_tokens"]
         self.prompted += usage["prompt_tokens"]
-        choice = {"message": self.message(body, content, tokens), "finish_reason": "stop"}
+        choice = {"message": self.message(body, content, tokens), "finish_reason": self.finish}
         reply(handler, 200, json.dumps({"choices": [choice], **({"usage": usage} if self.counts else {})}))
 
     def message(self, body: dict[str, Any], content: Any, tokens: int) -> dict[str, Any]:

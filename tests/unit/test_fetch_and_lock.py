@@ -147,6 +147,23 @@ def test_one_change_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+def test_what_was_cut_off_is_finished_however_long_another_change_takes(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    got = threading.Event()
+
+    def wait() -> None:
+        with box_lock.box_lock("resume", path, wait_seconds=0):
+            got.set()
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    with box_lock.box_lock("activate", path):
+        waiting.start()
+        waiting.join(0.7)
+        assert waiting.is_alive() and not got.is_set()
+    waiting.join(10)
+    assert got.is_set()
+
+
 def test_the_lock_is_held_until_the_last_child_is_gone(tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     script = f"""

@@ -56,6 +56,19 @@ def test_a_wrong_answer(engine: Engine, service: Service) -> None:
     refused(engine, r"'\?' is 'the answer is 42' and lacks '43'", "quantisation flag", expect={"contains": "43"})
 
 
+def test_an_answer_that_is_cut_off_before_it_comes(engine: Engine, service: Service) -> None:
+    """As of a model that thinks first, with too few tokens for that."""
+    engine.finish = "length"
+    refused(engine, r"cut off after 4 tokens\) and lacks '43'", "gate.max_tokens", expect={"contains": "43"})
+
+
+def test_a_context_smaller_than_the_answer_may_be_long(engine: Engine, service: Service) -> None:
+    """vLLM refuses a question whose answer may be longer than its context has room for."""
+    engine.limit = 700
+    run(engine, max_tokens=2048, expect={"contains": "42"}, tools=True, images=True)
+    assert {body["max_tokens"] for body in engine.asked} == {350}
+
+
 def test_two_answers_that_differ(engine: Engine, service: Service) -> None:
     engine.answers = ["one", "two"]
     refused(engine, "differ: 'one', then 'two'", "kernel or P2P", expect={"deterministic": True})

@@ -95,6 +95,11 @@ def test_the_long_prompt(args: dict[str, Any], setting: int | None, own: int | N
     assert found["context"] == ({"tokens": tokens} if tokens else None)
 
 
+def test_without_a_flag_the_long_prompt_keeps_to_what_the_model_was_made_for() -> None:
+    """LMDeploy does not tell its limit, and refuses what is longer."""
+    assert spec(architecture=ARCHITECTURE, args={})["context"] == {"tokens": 4096}
+
+
 @pytest.mark.parametrize(
     ("args", "own", "asked"),
     [

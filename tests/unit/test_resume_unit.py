@@ -23,6 +23,7 @@ def test_it_is_written_only_when_it_differs(machine: Machine) -> None:
     unit = machine.root / "units" / resume_unit.NAME
     resume_unit.install()
     assert f"ExecStart={sys.executable} {resume_unit.KIT} resume\n" in unit.read_text()
+    assert "RestartPreventExitStatus=2\n" in unit.read_text()
     assert machine.asked == [] and machine.units[resume_unit.NAME]["enabled"]
     written = unit.stat().st_ino
     resume_unit.install()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -300,6 +301,37 @@ def test_more_releases_are_kept_when_asked(machine: Machine) -> None:
     for number in range(7):
         activate.run({**machine.spec(machine.stage(f"a: {number}")), "keep": 5})
     assert len(list((machine.root / "instances/tiny/releases").iterdir())) == 5
+
+
+def test_a_state_that_cannot_be_read_is_kept_and_what_serves_is_gone_back_to(machine: Machine) -> None:
+    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.activate(good)
+    path = machine.root / "state/state.json"
+    for text in ("", "[]", "{"):
+        path.write_text(text)
+        machine.gate_fails.add(bad)
+        with pytest.raises(Failure) as caught:
+            machine.activate(bad)
+        assert f"release {good} serves again" in caught.value.remedy and machine.runs("tiny") == good
+        assert path.with_name("state.json.unreadable").read_text() == text
+    assert machine.events("state-lost") == ["state-lost"] * 3
+
+
+def test_what_another_takes_the_place_of_is_retired_in_the_journal(machine: Machine) -> None:
+    machine.activate(machine.stage("b: 1", "old"), "old")
+    machine.activate(machine.stage("a: 1"), leaving=["old"])
+    assert [line["instance"] for line in machine.journal() if line["event"] == "retired"] == ["old"]
+
+
+def test_what_is_half_removed_is_no_release(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = machine.stage("a: 0")
+    machine.activate(first)
+    monkeypatch.setattr(shutil, "rmtree", lambda *_, **__: None)  # as if the power went at its first file
+    for number in range(1, 4):
+        machine.activate(machine.stage(f"a: {number}"))
+    assert not switch.is_staged("tiny", first)
+    with pytest.raises(Failure, match="any more"):
+        back(to=first)
 
 
 def test_kept_gates_that_cannot_be_read_count_as_none(machine: Machine) -> None:
