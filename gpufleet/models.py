@@ -52,7 +52,7 @@ class Gate(Data):
     """
 
     prompt: OneLine = "What is 17 + 25? Answer with the number only."
-    max_tokens: Annotated[int, Field(ge=1)] = 16
+    max_tokens: Annotated[int, Field(ge=1)] = 512  # a model that thinks has to come to its answer
     expect: Expectation = Expectation()
     timeout: Annotated[int, Field(ge=1)] = 1800  # seconds from the start to the first completion
     accepted: bool = False

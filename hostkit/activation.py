@@ -39,10 +39,6 @@ class Activation:
         self.leaving = [unit_name(other) for other in begun["leaving"]]
         self.began = time.monotonic()
 
-    @property
-    def history(self) -> list:
-        return list(self.books.known.get("history") or [])
-
     def run(self) -> dict:
         """Returns {"restarted", "seconds", "down_seconds", "ready_seconds", "gate", "warnings"}.
 
@@ -75,7 +71,7 @@ class Activation:
             events.log("starting {} on release {}".format(self.unit, spec["digest"]))
             systemd.restart(self.unit)
         books.step("gating")
-        answer = gate.run(self.unit, spec["port"], spec["gate"], moment, None, history=self.history)
+        answer = gate.run(self.unit, spec["port"], spec["gate"], moment, None, history=self.books.past(spec["digest"]))
         measured = self.measured(answer, began)
         self.commit(answer, measured)
         warnings += list(answer.get("warnings") or []) + books.trouble

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
-from hostkit import retire, state, switch
+from hostkit import gates, retire, state, switch
 from hostkit.releases import current_release
 from hostkit.roots import Roots
 
@@ -59,10 +59,19 @@ class Books:
     def line(self, event: str, **told: object) -> None:
         state.journal(event, instance=self.name, digest=self.record["to"], began=self.record["began"], **told)
 
+    def past(self, digest: str) -> list:
+        """The last activations with the model of this release: another one's speed, by the same name, says nothing."""
+        model = self.model(digest)
+        return [line for line in self.known.get("history") or [] if line.get("model") == model]
+
+    def model(self, digest: str) -> Optional[str]:
+        return (gates.read(self.name, digest) or {}).get("model")
+
     def history(self, digest: str, outcome: str, answer: dict, measured: dict) -> list:
         """The instance's last activations, with this one: what serves since, and what it took."""
         speed = answer.get("tokens_per_second")
         line = {"at": state.now(), "digest": digest, "outcome": outcome, "tokens_per_second": speed, **measured}
+        line["model"] = self.model(digest)
         return [*(self.known.get("history") or []), line][-HISTORY:]
 
     def close(self, event: str, told: dict, **fields: object) -> None:

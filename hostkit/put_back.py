@@ -83,7 +83,7 @@ def gated(activation: "Activation", digest: str, moment: float, before: Optional
     """By the release's own gate; of one that an older version activated, only that it answers."""
     kept, unit, known = gates.read(activation.name, digest), activation.unit, activation.books.known
     if kept:
-        return gate.run(unit, kept["port"], kept["gate"], moment, before, history=activation.history)
+        return gate.run(unit, kept["port"], kept["gate"], moment, before, history=activation.books.past(digest))
     port = int(known.get("port") or activation.spec.get("port") or 0)
     wanted = activation.spec.get("gate") or {"host": "127.0.0.1", "timeout": START_SECONDS}
     gate.wait(unit, port, wanted, moment, before)

@@ -30,7 +30,7 @@ def run(spec: dict) -> dict:
         aside = directory + ".incoming"
         shutil.rmtree(aside, ignore_errors=True)
         for relative, data in wanted.items():
-            files.write(os.path.join(aside, relative), data)
+            files.write(os.path.join(aside, relative), data, mode(relative))
         for name, target in links.items():
             files.link(target, os.path.join(aside, name))
         os.rename(aside, directory)
@@ -41,7 +41,7 @@ def run(spec: dict) -> dict:
         path = os.path.join(directory, relative)
         if files.sha256(path) != hashlib.sha256(data).hexdigest():
             state.update(spec["instance"], stale=True)
-            files.write(path, data)
+            files.write(path, data, mode(relative))
             repaired.append(relative)
     for name, target in sorted(links.items()):
         if files.link(target, os.path.join(directory, name)):
@@ -49,6 +49,11 @@ def run(spec: dict) -> dict:
     if repaired:
         state.journal("repaired", instance=spec["instance"], digest=spec["digest"], files=repaired)
     return {"staged": False, "repaired": repaired}
+
+
+def mode(name: str) -> int:
+    """An environment may hold an owner's tokens: systemd reads it as root, before the service has its user."""
+    return 0o600 if name.endswith(".env") else 0o644
 
 
 def ensure_user() -> None:

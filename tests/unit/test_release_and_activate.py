@@ -43,6 +43,16 @@ def linked(target: str) -> tuple[str, dict[str, str]]:
     return hashlib.sha256(manifest.encode()).hexdigest()[:16], {"manifest.json": manifest}
 
 
+def test_only_root_reads_an_environment(box: FakeBox) -> None:
+    wanted = {"serve.env": 'HF_TOKEN="hf_x"\n', "manifest.json": '{"files": {}}'}
+    digest = hashlib.sha256(wanted["manifest.json"].encode()).hexdigest()[:16]
+    folder = box.root / "instances/tiny/releases" / digest
+    for _ in ("staged", "put right"):
+        release.run({"instance": "tiny", "digest": digest, "files": wanted})
+        assert [(folder / name).stat().st_mode & 0o777 for name in sorted(wanted)] == [0o644, 0o600]
+        (folder / "serve.env").write_text("")
+
+
 def test_links_are_part_of_a_release_and_made_again_without_a_restart(box: FakeBox) -> None:
     digest, made = linked("/opt/gpufleet/models/tiny/r1")
     spec = {"instance": "tiny", "digest": digest, "files": made}

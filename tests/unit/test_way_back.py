@@ -178,6 +178,23 @@ def test_the_history_has_an_end(machine: Machine) -> None:
     assert len(state.instance("tiny")["history"]) == 20
 
 
+def test_what_another_model_did_under_the_name_says_nothing_of_the_speed(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+
+    def gated(*_: Any, history: Any) -> dict[str, Any]:
+        seen.append(len(history))
+        return {"tokens_per_second": 10.0}
+
+    monkeypatch.setattr(gate, "run", gated)
+    for number, model in enumerate(("small", "small", "large", "small")):
+        spec = machine.spec(machine.stage(f"a: {number}"))
+        shutil.copytree(spec["model"], machine.root / model, dirs_exist_ok=True)
+        activate.run({**spec, "model": str(machine.root / model)})
+    assert seen == [0, 1, 0, 2]
+
+
 def test_a_release_is_put_back_by_its_own_gate(machine: Machine) -> None:
     good, bad = machine.stage("a: 1"), machine.stage("a: 2")
     machine.activate(good)
