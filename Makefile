@@ -1,18 +1,22 @@
 # Two commands matter: `make demo` and `make test`. Everything they need is installed by them.
 PYTHON := .venv/bin/python
 
-.PHONY: demo test large unit lint lab lab-down clean
+.PHONY: demo test large unit test-unit test-operations lint lab lab-down clean
 
 demo: .venv/ready
 	@tools/demo
 
 test: .venv/ready lint
-	$(PYTHON) -m pytest tests/unit tests/golden
-	$(PYTHON) -m pytest tests/operations # by themselves: pyinfra makes the threads and sockets of a process gevent's
+	@$(MAKE) --no-print-directory unit
 	$(PYTHON) -m pytest tests/lab
 
-unit: .venv/ready
+unit: .venv/ready # both at once, each in a process of its own: pyinfra makes its threads and sockets gevent's
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-unit test-operations
+
+test-unit: .venv/ready
 	$(PYTHON) -m pytest tests/unit tests/golden
+
+test-operations: .venv/ready
 	$(PYTHON) -m pytest tests/operations
 
 large: .venv/ready # environments of several GB, made once
