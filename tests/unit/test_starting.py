@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ import pytest
 from gpufleet import need, starting
 from gpufleet.environment import CACHES
 from hostkit import __main__ as kit
-from hostkit import after_stop, before_start, shell, start_note, vram
+from hostkit import after_stop, before_start, listeners, shell, start_note, vram
 from hostkit.errors import Failure
+from hostkit.roots import Roots
+from tests.unit.boxes import put
 from tests.unit.findings import cards, engine, served
 from tests.unit.fleets import cpu_facts, plan
 
@@ -29,8 +32,9 @@ class Cards:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
         self.free, self.processes = free, {uuid: [(4242, 9000)] for uuid in free}
         monkeypatch.setitem(sys.modules, "pynvml", self.module())
-        who = {4242: vram.Holder(4242, 9000, "python3", "bob", "comfyui.service")}
-        monkeypatch.setattr(vram, "describe", lambda pid, mib: who[pid]._replace(mib=mib))
+        monkeypatch.setattr(listeners, "command_of", lambda roots, pid: {4242: "python3"}[pid])
+        monkeypatch.setattr(listeners, "unit_of", lambda roots, pid: {4242: "comfyui.service"}[pid])
+        monkeypatch.setattr(vram, "owner", lambda pid, roots: {4242: "bob"}[pid])
 
     def module(self) -> Any:
         return SimpleNamespace(
@@ -38,7 +42,9 @@ class Cards:
             nvmlMemory_v2=2,
             nvmlDeviceGetHandleByUUID=lambda uuid: uuid if uuid in self.free else 1 / 0,
             nvmlDeviceGetIndex=lambda uuid: list(self.free).index(uuid),
-            nvmlDeviceGetMemoryInfo=lambda uuid, version: SimpleNamespace(free=self.free[uuid] * MIB),
+            nvmlDeviceGetMemoryInfo=lambda uuid, version: SimpleNamespace(
+                total=22_528 * MIB, used=(22_528 - self.free[uuid]) * MIB, free=self.free[uuid] * MIB
+            ),
             nvmlDeviceGetGraphicsRunningProcesses=lambda uuid: [],
             nvmlDeviceGetComputeRunningProcesses=lambda uuid: [
                 SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB)
@@ -154,22 +160,14 @@ def test_where_nvml_does_not_answer_the_engine_starts(
     assert "NVML does not answer" in capsys.readouterr().out
 
 
-def test_what_leaves_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Cards(monkeypatch, a=1000)
-    need = [{"uuid": "a", "need_mib": 9500}]
-    assert vram.short(need, ["other.service"]) and not vram.short(need, ["comfyui.service"])
-    found.processes["a"] = [(4242, None)]  # the driver does not say how much: nobody knows
-    assert not vram.short(need, ["comfyui.service"])
-
-
 def test_a_process_is_told_by_its_name_its_user_and_its_unit(tmp_path: Path) -> None:
-    folder = tmp_path / "7"
-    folder.mkdir()
-    (folder / "comm").write_text("VLLM::EngineCor\n")
-    (folder / "cgroup").write_text("0::/system.slice/gpufleet-tiny.service\n")
-    found = vram.describe(7, 512, str(tmp_path))
-    assert (found.name, found.unit) == ("VLLM::EngineCor", "gpufleet-tiny.service")
-    assert str(vram.describe(8, None, str(tmp_path))) == "a process (pid 8, user unknown)"
+    put(tmp_path, "/proc/7/comm", "VLLM::EngineCor\n")
+    put(tmp_path, "/proc/7/cgroup", "0::/system.slice/gpufleet-tiny.service\n")
+    user, roots = pwd.getpwuid(os.getuid()).pw_name, Roots(str(tmp_path))
+    told = vram.described({"pid": 7, "memory_mib": 512, "name": None}, roots)
+    assert told == f"VLLM::EngineCor (pid 7, 512 MiB, user {user}, gpufleet-tiny.service)"
+    gone = {"pid": 8, "memory_mib": None, "name": None}
+    assert vram.described(gone, roots) == "a process (pid 8, user unknown)"
 
 
 def test_caches_go_once_after_a_failed_start(service: Service) -> None:
