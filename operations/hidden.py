@@ -8,7 +8,7 @@ from typing import Any
 
 from gpufleet.masking import is_secret
 from gpufleet.plan import Instance
-from operations import remote
+from operations import become
 from operations.run import Session
 
 PASSWORDS = ("_sudo_password", "ssh_password", "ssh_key_password")
@@ -18,7 +18,7 @@ PUBLIC = ("stack ", "model ", "computed", "default")
 
 def of(session: Session) -> set[str]:
     """Every value of this run that is one."""
-    values = {*remote.passwords(), os.environ.get(remote.PASSWORD_VARIABLE)}
+    values = {*become.passwords(), os.environ.get(become.PASSWORD_VARIABLE)}
     given: list[Mapping[str, Any]] = [session.overrides]
     given += session.fleet.addresses.values() if session.fleet else ()
     values |= {data.get(key) for data in given for key in PASSWORDS}
