@@ -8,29 +8,18 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints, ValidationError
+
+from gpufleet.fact import Count, Fact, Moment, Nothing
+from gpufleet.instance_facts import Instance, Lock, Stored
 
 SCHEMA = 2
 
 Pair = Annotated[str, StringConstraints(pattern=r"^[0-9]+-[0-9]+$")]
 Link = Annotated[str, StringConstraints(pattern=r"^(NV[1-9][0-9]*|PIX|PXB|PHB|NODE|SYS)$")]
-Moment = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Port = Annotated[str, StringConstraints(pattern=r"^[0-9]+$")]
 Ancestor = Literal["PIX", "PXB", "PHB", "NODE", "SYS"]
 P2p = Literal["OK", "CNS", "GNS", "TNS", "NS"]
-Count = Annotated[int, Field(ge=0)]
-
-
-class Fact(BaseModel):
-    """Base of the facts: what a newer kit tells beyond these is ignored, nothing is converted."""
-
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
-
-
-class Nothing(BaseModel):
-    """`{}`: the source failed, which `errors` says."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Os(Fact):
@@ -182,74 +171,8 @@ class Listener(Fact):
     unit: str | None
 
 
-class Service(Fact):
-    active: str
-    sub: str
-    enabled: bool
-    pid: int | None
-    restarts: int
-    since: Moment | None
-
-
-class Activation(Fact):
-    to: str
-    from_: str | None = Field(alias="from")
-    step: str
-    leaving: list[str]
-    began: float
-    attempts: Count
-    run: str | None
-    verb: Literal["activate", "rollback", "restart"]
-    stopped: float | None
-    touched: bool
-
-
-class Held(Fact):
-    since: Moment
-    by: str | None
-    digest: str
-
-
-class Activated(Fact):
-    at: Moment
-    digest: str
-    down_seconds: float | None
-    ready_seconds: float | None
-    tokens_per_second: float | None
-    outcome: Literal["activated", "put back", "rolled back", "restarted"]
-
-
-class Instance(Fact):
-    current: str | None
-    releases: list[str]
-    drift: list[str]
-    gated: str | None
-    stale: bool
-    port: int | None
-    activation: Activation | None = None
-    held: Held | None = None
-    history: list[Activated] = []
-    service: Service
-
-
-class Stored(Fact):
-    complete: bool
-    link: str | None = None
-
-
 class User(Fact):
     exists: bool
-
-
-class Lock(Fact):
-    id: str
-    who: str | None
-    host: str | None
-    pid: int | None
-    run: str | None
-    what: str | None
-    since: Moment
-    until: Moment
 
 
 class SourceError(Fact):

@@ -18,9 +18,9 @@ SPEED_TOKENS = 128
 def gate_spec(instance: Instance) -> dict[str, Any]:
     """All that is asked of an instance, keys as hostkit.gate.run has them. Variables are not in it, so no secret is."""
     gate, args, dialect = instance.model.gate, instance.args, DIALECTS[instance.stack.engine]
-    served, host = args[dialect.served_name], args[dialect.host]
+    served = args[dialect.served_name]
     return {
-        "host": "127.0.0.1" if host in EVERYWHERE else host,
+        "host": host(instance),
         "model": served[0] if isinstance(served, list) else served,
         "prompt": gate.prompt,
         "max_tokens": gate.max_tokens,
@@ -35,6 +35,12 @@ def gate_spec(instance: Instance) -> dict[str, Any]:
         "bus_ids": list(instance.bus_ids),
         "speed": _speed(instance),
     }
+
+
+def host(instance: Instance) -> str:
+    """Where the box itself asks the instance."""
+    given = instance.args[DIALECTS[instance.stack.engine].host]
+    return "127.0.0.1" if given in EVERYWHERE else str(given)
 
 
 def _speculates(instance: Instance) -> bool:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gpufleet.masking import text
+from gpufleet import masking
 
 SCHEMA = 1
 COLUMNS = ("when", "box", "instance", "event", "details")
@@ -30,7 +30,7 @@ def merged(answers: Mapping[str, Mapping[str, Any]], steps: bool, count: int) ->
 
 def document(events: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """What `gpufleet history --json` prints: the events as the boxes wrote them, secrets hidden."""
-    return {"schema": SCHEMA, "events": [_clean(event) for event in events]}
+    return {"schema": SCHEMA, "events": masking.document(list(events))}
 
 
 def row(event: Mapping[str, Any]) -> tuple[str, ...]:
@@ -40,7 +40,7 @@ def row(event: Mapping[str, Any]) -> tuple[str, ...]:
         str(event.get("box") or ""),
         str(event.get("instance") or ""),
         str(event.get("event") or "?"),
-        text(", ".join(_details(event))),
+        masking.text(", ".join(_details(event))),
     )
 
 
@@ -73,11 +73,3 @@ def _said(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " ".join(value[:MANY]) + (f" and {len(value) - MANY} more" if len(value) > MANY else "")
     return json.dumps(value, sort_keys=True)
-
-
-def _clean(value: Any) -> Any:
-    if isinstance(value, str):
-        return text(value)
-    if isinstance(value, Mapping):
-        return {key: _clean(item) for key, item in value.items()}
-    return [_clean(item) for item in value] if isinstance(value, list) else value

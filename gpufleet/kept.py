@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError, model_validator
 
-from gpufleet.facts import Clock, Count, Fact, Facts, Gpu, Listener, Memory, Nothing, Pcie, Process, SourceError, Xid
+from gpufleet.fact import Count, Fact, Nothing
+from gpufleet.facts import Clock, Facts, Gpu, Listener, Memory, Pcie, Process, SourceError, Xid
 from gpufleet.settings import Port
 
 DIGITS = 15  # of a number: what a box counts has fewer, and a float holds so many exactly

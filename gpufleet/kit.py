@@ -13,6 +13,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+FOLDER = "/opt/gpufleet/kit"  # on a box
+NEWEST = f"{FOLDER}/gpufleet-kit.pyz"  # a link, which units call
 _MAIN = "import sys\n\nfrom hostkit.__main__ import main\n\nsys.exit(main())\n"
 _TIMESTAMP = (1980, 1, 1, 0, 0, 0)
 _READABLE = 0o644 << 16

@@ -1,18 +1,24 @@
-"""Secrets do not get onto a screen or into a report: values of names that look like one are shown as hidden.
+"""Secrets do not get onto a screen or into a report: they are shown as hidden.
 
-A release should have none (rule GF502), but an owner may have silenced that, or edited a file on the box; and engines
-print what they were started with.
+What is one: the values that a run knows to be (its passwords, what an owner puts into the environment), those whose
+name looks like one, logins in addresses, and tokens that are known by their form. A release should have none (rule
+GF502), but an owner may have silenced that, or edited a file on the box; and engines print what they were started with.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 HIDDEN, CHANGED = "<hidden>", "<hidden, changed>"
 _MARKS = ("<hidden>", "<hidden", "<hidden, changed>")
 
-_PARTS = frozenset(["key", "keys", "apikey", "token", "secret", "secrets", "password", "passwords", "passwd"])
+_SHORT = 6  # characters: what is shorter is hidden as a word of its own only, since `1` or `any` is in many others
+_PARTS = frozenset(
+    ["key", "keys", "apikey", "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase"]
+    + ["credential", "credentials"]
+)
 # Words of a tokenizer, which are no secret.
 _TOKENS = re.compile(
     r"(?i)(eos|bos|pad|unk|sep|cls|mask|image|video|audio|stop|special|per|next|last|first)[-_]?token$"
@@ -24,9 +30,10 @@ _VARIABLE = re.compile(
 _YAML = re.compile(r"(?m)^([ \t]*[\"']?)([\w.-]+)[\"']?:([ \t]+\S.*|(?:[ \t]*\n[ \t]*-[ \t].*)+)$")
 _WORD = re.compile(rf"([\"']?--)([\w-]+)[\"']?((?:[ \t]+(?![\"']?--)(?:{_VALUE}|[^\s\"'\\]\S*))+|=\S+)")
 _PAIR = re.compile(
-    rf"(?i)(?<![\w-])([\"']?)([a-z][\w-]*?(?:keys?|token|secrets?|passwords?|passwd)|token|keys?|secrets?|password)"
+    rf"(?i)(?<![\w-])([\"']?)([a-z][\w-]*?(?:keys?|token|secrets?|passwords?|passwd|passphrase|credentials?)|token|keys?|secrets?|password)"
     rf"(?![\w-])[\"']?(?:[ \t]*[:=][ \t]*)(\[[^\]\n]*\]|{_VALUE}|(?<==)[^\s,;)}}]+)"
 )
+_LOGIN = re.compile(r"(?<=://)[^/@\s\"']+@")  # user and password in an address
 _KNOWN = re.compile(r"\b(?:hf_|sk-|ghp_|glpat-)[A-Za-z0-9_-]{16,}|\b[Bb]earer\s+[^\s\"']{8,}")
 
 
@@ -41,7 +48,27 @@ def is_secret(name: str, anywhere: bool = False) -> bool:
 
 def text(line: str) -> str:
     """A line of a log, or of anything, without the secrets that can be told as such."""
-    return _KNOWN.sub(HIDDEN, _hide(line, lambda *_: HIDDEN, (_WORD, _PAIR)))
+    return _LOGIN.sub(f"{HIDDEN}@", _KNOWN.sub(HIDDEN, _hide(line, lambda *_: HIDDEN, (_WORD, _PAIR))))
+
+
+def document(value: Any, secrets: Collection[str] = ()) -> Any:
+    """The same value of JSON without secrets in any text; keys of mappings stay.
+
+    + secrets: what is known to be one, wherever it stands; of several lines each
+    """
+    words = sorted({word for given in secrets for word in (given, *given.splitlines()) if word.strip()}, key=len)
+    patterns = [re.escape(word) if len(word) >= _SHORT else rf"(?<!\w){re.escape(word)}(?!\w)" for word in words[::-1]]
+    return _in(value, re.compile("|".join(patterns)) if patterns else None)
+
+
+def _in(value: Any, known: re.Pattern[str] | None) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _in(item, known) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_in(item, known) for item in value]
+    if isinstance(value, str):
+        return text(known.sub(HIDDEN, value) if known else value)
+    return value
 
 
 def pair(before: str, after: str) -> tuple[str, str]:

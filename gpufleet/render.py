@@ -11,6 +11,7 @@ import jinja2
 
 from gpufleet import starting
 from gpufleet.instance import Instance
+from gpufleet.kit import NEWEST
 from gpufleet.paths import ROOT, product_files
 from gpufleet.spelling import config, words
 
@@ -45,7 +46,7 @@ def release(instance: Instance) -> Release:
         "name": instance.name,
         "title": f"{instance.model.name} by {instance.stack.name}",
         "command": command(instance),
-        "kit": starting.KIT,
+        "kit": NEWEST,
         "start_file": starting.FILE,
         "model": model_path(instance),
         "release": f"{instance_path(instance)}/current",

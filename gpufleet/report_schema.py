@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from gpufleet.facts import Count, Moment
+from gpufleet.fact import Count, Moment
 
 
 class Part(BaseModel):

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpufleet import __version__
+from gpufleet import __version__, masking
 from gpufleet.errors import BOX_FAILED, DONE, INTERRUPTED, LOCKED, REFUSED, WOULD_CHANGE, WRONG
-from gpufleet.redact import redacted
 from gpufleet.render import release
 from gpufleet.report import Outcome
 from gpufleet.waves import Order
@@ -132,7 +131,7 @@ def keep(folder: Path, run: str, report: Mapping[str, Any], secrets: Collection[
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{run}.json"
     aside = folder / f".{run}.part"
-    text = json.dumps(redacted(dict(report), secrets), indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(masking.document(report, secrets), indent=1, ensure_ascii=False) + "\n"
     aside.touch(0o600)
     aside.write_text(text, encoding="utf-8")
     aside.replace(path)

@@ -8,8 +8,6 @@ from gpufleet import need
 from gpufleet.environment import cache_path, state_path
 from gpufleet.instance import Instance
 
-# Of the kit's newest version, which is what units call: see operations/remote.py.
-KIT = "/opt/gpufleet/kit/gpufleet-kit.pyz"
 FILE = "start.json"
 # An engine that was killed leaves its workers for some seconds; one that the kernel cannot end never frees its memory.
 WAIT_SECONDS = 120

@@ -9,6 +9,7 @@ import time
 
 from hostkit import events, start_note, vram
 from hostkit.errors import Failure
+from hostkit.roots import Roots
 
 SHM = "/dev/shm"
 INSTANCES = "/opt/gpufleet/instances"
@@ -131,7 +132,8 @@ def mapped(proc: str = "/proc") -> set:
     used: set = set()
     for pid in filter(str.isdigit, os.listdir(proc)):
         folder = os.path.join(proc, pid)
-        used.update(re.findall(r"(/\S*vllm_offload_\S*\.mmap)$", vram.text(folder + "/maps"), re.MULTILINE))
+        maps = Roots().text_or_none(folder + "/maps") or ""
+        used.update(re.findall(r"(/\S*vllm_offload_\S*\.mmap)$", maps, re.MULTILINE))
         try:
             used.update(os.readlink(os.path.join(folder, "fd", number)) for number in os.listdir(folder + "/fd"))
         except OSError:

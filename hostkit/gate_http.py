@@ -9,6 +9,8 @@ import threading
 import time
 from typing import Any, NamedTuple, Optional
 
+from hostkit import metrics
+
 LARGEST = 4 << 20  # bytes of an answer; /metrics of vLLM has some 100 KB
 LONGEST = 300  # characters of what is quoted
 
@@ -46,6 +48,13 @@ class Reply(NamedTuple):
         return self.text if self.text.strip() else self.reasoning
 
 
+class Health(NamedTuple):
+    """What /health says: the status of HTTP, None when no answer came; why it is not well, empty when it is."""
+
+    status: Optional[int]
+    said: str
+
+
 class Client:
     """No proxy, no redirects: the instance is on this very box."""
 
@@ -53,11 +62,16 @@ class Client:
         self.host, self.port = host, port
 
     def healthy(self, seconds: float = 5) -> bool:
+        return not self.health(seconds).said
+
+    def health(self, seconds: float) -> Health:
         try:
             self.ask("GET", "/health", seconds)
-            return True
-        except (Unanswered, Refused):
-            return False
+        except Refused as error:
+            return Health(error.status, "/health says {}".format(error.status))
+        except Unanswered as error:
+            return Health(None, str(error))
+        return Health(200, "")
 
     def chat(self, body: dict[str, Any], seconds: float) -> Reply:
         """Raises Refused, or Unanswered also for an answer that is no chat completion."""
@@ -89,7 +103,7 @@ class Client:
             answer = connection.getresponse()
             text = answer.read(LARGEST + 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unanswered(_late(seconds) if late.is_set() else repr(error))
+            raise Unanswered(_late(seconds) if late.is_set() else _reason(error))
         finally:
             if timer:
                 timer.cancel()
@@ -102,19 +116,18 @@ class Client:
             raise Unanswered("it answers with more than {} MiB".format(LARGEST >> 20))
         return text
 
+    def metrics(self, seconds: float = 10) -> str:
+        """The page of /metrics; empty where there is none."""
+        try:
+            return self.ask("GET", "/metrics", seconds).decode("utf-8", "replace")
+        except (Unanswered, Refused):
+            return ""
+
     def counters(self) -> dict[str, float]:
         """The engine's counters, each summed over its labels; empty where it has no /metrics."""
-        try:
-            lines = self.ask("GET", "/metrics", 10).decode("utf-8", "replace").splitlines()
-        except (Unanswered, Refused):
-            return {}
         found: dict[str, float] = {}
-        for line in lines:
-            name, _, value = line.partition("{")[0].partition(" ")[0], "", line.rpartition(" ")[2]
-            try:
-                found[name] = found.get(name, 0.0) + float(value)
-            except ValueError:
-                continue  # a comment, or no metric
+        for name, value in metrics.samples(self.metrics()):
+            found[name] = found.get(name, 0.0) + value
         return found
 
     def context(self, model: str) -> Optional[int]:
@@ -142,6 +155,11 @@ def _cut(sock: socket.socket, late: threading.Event) -> None:
 
 def _late(seconds: float) -> str:
     return "no whole answer within {:.0f} s".format(seconds)
+
+
+def _reason(error: Exception) -> str:
+    """What Python's http.client says of what is no HTTP is often no more than what it got: then with its name."""
+    return str(error) if isinstance(error, OSError) and str(error) else repr(error)
 
 
 def _is_count(value: object) -> bool:

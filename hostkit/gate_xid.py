@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Sequence, Tuple
+from typing import Dict, Sequence, Tuple
 
 from hostkit import kernel_log
 from hostkit.errors import Failure
-from hostkit.guard import Tell
+from hostkit.guard import Untold
 from hostkit.roots import Roots
 
 # https://docs.nvidia.com/deploy/xid-errors/
@@ -32,25 +32,12 @@ BY_SOFTWARE = (13, 31, 43, 45)
 Counts = Dict[Tuple[str, int], Tuple[int, str]]
 
 
-class _Quiet(Tell):
-    """Nobody waits for what the source is about to do."""
-
-    def __init__(self) -> None:
-        pass
-
-    def known(self, facts: dict[str, Any]) -> None:
-        pass
-
-    def doing(self, what: str) -> None:
-        pass
-
-
 def read(bus_ids: Sequence[str]) -> Counts:
     """(count, last line) of each (card, code) so far; empty without cards, and where there is no log to read."""
     if not bus_ids:
         return {}
     ours = {_short(bus_id) for bus_id in bus_ids}
-    found = kernel_log.read(Roots(), _Quiet())["xid"]
+    found = kernel_log.read(Roots(), Untold())["xid"]
     return {
         (item["bus_id"], item["code"]): (item["count"], item["last"])
         for item in found

@@ -35,6 +35,19 @@ class Tell:
         self._page[: len(text) + 1] = text + b"\0"
 
 
+class Untold(Tell):
+    """For a source that is read without a child: nobody listens."""
+
+    def __init__(self) -> None:
+        pass
+
+    def known(self, facts: dict[str, Any]) -> None:
+        pass
+
+    def doing(self, what: str) -> None:
+        pass
+
+
 class Source(NamedTuple):
     name: str
     read: Callable[[Tell], dict[str, Any]]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 from typing import Any, Dict, Optional
 
 from hostkit import metrics, release, state
+from hostkit.gate_http import Client
 from hostkit.releases import current_release, instance_names
 from hostkit.roots import Roots
 
 ANSWER_SECONDS = 3.0  # an engine that is busy still answers /health at once: another thread of it does
-LIMIT_SECONDS = 9.0  # for all of it, since a server may send its answer letter by letter
+LIMIT_SECONDS = 9.0  # for all of it: three questions
 SAMPLE_SECONDS = 1.0
-MOST_BYTES = 8 << 20
-UNANSWERED = (OSError, http.client.HTTPException, ValueError)
-# No proxy: the instance is on this very box.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def run(spec: dict) -> dict:
@@ -86,44 +80,27 @@ def ask(item: Dict[str, Any], sample: float) -> None:
     """Fill in health and metrics."""
     if item["port"] is None:
         return
-    url = "http://{}:{}".format("[{}]".format(item["host"]) if ":" in item["host"] else item["host"], item["port"])
-    item["health"] = answers(url)
+    client = Client(item["host"], item["port"])
+    item["health"] = answers(client)
     if not item["health"]["ok"]:
         return
-    first, began = numbers(url), time.monotonic()
+    first, began = numbers(client), time.monotonic()
     if first is None:
         return
     item["metrics"] = dict(first)
     if sample > 0:
         time.sleep(sample)
-        second = numbers(url)
+        second = numbers(client)
         if second is not None:
             item["metrics"] = {**second, **metrics.speed(first, second, time.monotonic() - began)}
 
 
-def answers(url: str) -> Dict[str, Any]:
+def answers(client: Client) -> Dict[str, Any]:
     began = time.monotonic()
-    status, said = None, ""
-    try:
-        with OPENER.open(url + "/health", timeout=ANSWER_SECONDS) as answer:
-            status = answer.status
-    except urllib.error.HTTPError as error:
-        status, said = error.code, "/health says {}".format(error.code)
-    except UNANSWERED as error:
-        said = str(getattr(error, "reason", "") or error or type(error).__name__)
-    return {
-        "ok": status is not None and not said,
-        "status": status,
-        "seconds": round(time.monotonic() - began, 3),
-        "said": said,
-    }
+    status, said = client.health(ANSWER_SECONDS)
+    return {"ok": not said, "status": status, "seconds": round(time.monotonic() - began, 3), "said": said}
 
 
-def numbers(url: str) -> Optional[Dict[str, float]]:
+def numbers(client: Client) -> Optional[Dict[str, float]]:
     """What /metrics tells; None when it does not answer, or tells nothing that is known."""
-    try:
-        with OPENER.open(url + "/metrics", timeout=ANSWER_SECONDS) as answer:
-            text = answer.read(MOST_BYTES).decode("utf-8", "replace")
-    except UNANSWERED:
-        return None
-    return metrics.read(text) or None
+    return metrics.read(client.metrics(ANSWER_SECONDS)) or None

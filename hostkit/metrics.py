@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Optional
+from typing import Dict, Iterator, Optional, Tuple
 
 # Names without the engine's prefix: vllm/v1/metrics/loggers.py and spec_decode/metrics.py of vLLM 0.24.0 and 0.27.1,
 # lmdeploy/metrics/loggers.py of LMDeploy 0.18.0, which says its cache's use by another name.
@@ -22,11 +22,9 @@ USE = ("kv_cache_usage_perc", "gpu_cache_usage_perc")  # of 1
 def read(text: str) -> Dict[str, float]:
     """The numbers by our names, summed over engines; `kv_cache` is that of the fullest, from 0 to 1."""
     found: Dict[str, float] = {}
-    for line in text.splitlines():
-        name = line.split("{", 1)[0].split(" ", 1)[0]
+    for name, value in samples(text):
         prefix = next((known for known in PREFIXES if name.startswith(known)), None)
-        value = number(line.rsplit(" ", 1)[-1]) if prefix else None
-        if prefix is None or value is None:
+        if prefix is None:
             continue
         ours = COUNTED.get(name[len(prefix) :])
         if ours:
@@ -34,6 +32,14 @@ def read(text: str) -> Dict[str, float]:
         elif name[len(prefix) :] in USE:
             found["kv_cache"] = max(found.get("kv_cache", 0.0), value)
     return found
+
+
+def samples(text: str) -> Iterator[Tuple[str, float]]:
+    """(name without its labels, value) of each line that is no comment and has a finite value."""
+    for line in text.splitlines():
+        value = number(line.rsplit(" ", 1)[-1])
+        if value is not None and not line.startswith("#"):
+            yield line.split("{", 1)[0].split(" ", 1)[0], value
 
 
 def number(word: str) -> Optional[float]:

@@ -80,7 +80,7 @@ def describe(pynvml: Any, roots: Roots, tell: Tell) -> dict[str, Any]:
         answer.update(pairs(ask, handles, answer["gpus"]))
         _tell(ask, answer)
     # last: this hangs first when a process on the card cannot be ended
-    _of_each(ask, answer, handles, lambda ask, handle: {"processes": _processes(ask, roots, handle)})
+    _of_each(ask, answer, handles, lambda ask, handle: {"processes": processes(ask, roots, handle)})
     return {**answer, "errors": ask.errors()}
 
 
@@ -134,17 +134,22 @@ def _cuda(version: int | None) -> str | None:
 def _identity(ask: Asker, handle: Any) -> dict[str, Any]:
     pci = ask("nvmlDeviceGetPciInfo", handle)
     capability = ask("nvmlDeviceGetCudaComputeCapability", handle)
-    # the first version counts what the driver keeps for itself as used
-    memory = ask("nvmlDeviceGetMemoryInfo", handle, getattr(ask.pynvml, "nvmlMemory_v2", None))
-    memory = memory or ask("nvmlDeviceGetMemoryInfo", handle)
+    told = memory(ask, handle)
     return {
         "bus_id": nvlink.text(pci.busId) if pci else None,
         "uuid": ask("nvmlDeviceGetUUID", handle),
         "name": ask("nvmlDeviceGetName", handle),
         "compute_capability": list(capability) if capability else None,
-        "memory_mib": memory.total // MIB if memory else None,
-        "memory_used_mib": memory.used // MIB if memory else None,
+        "memory_mib": told.total // MIB if told else None,
+        "memory_used_mib": told.used // MIB if told else None,
     }
+
+
+def memory(ask: Asker, handle: Any) -> Any:
+    """NVML's own answer, in bytes: `total`, `used`, `free`; None when there is none."""
+    # the first version counts what the driver keeps for itself as used
+    told = ask("nvmlDeviceGetMemoryInfo", handle, getattr(ask.pynvml, "nvmlMemory_v2", None))
+    return told or ask("nvmlDeviceGetMemoryInfo", handle)
 
 
 def _settings(ask: Asker, handle: Any) -> dict[str, Any]:
@@ -182,7 +187,7 @@ def _current(modes: list[int] | None) -> bool | None:
     return _bool(modes[0]) if modes else None
 
 
-def _processes(ask: Asker, roots: Roots, handle: Any) -> list[dict[str, Any]]:
+def processes(ask: Asker, roots: Roots, handle: Any) -> list[dict[str, Any]]:
     """By pid; one that computes and draws is told as `compute`."""
     found: dict[int, dict[str, Any]] = {}
     for kind in ("Graphics", "Compute"):

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
-from hostkit import box_lock, guard, listeners, nvml
+from hostkit import box_lock, guard, listeners, vram
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
@@ -29,7 +29,7 @@ def check(wanted: list, units: list, running: bool) -> None:
     """
     if not wanted:
         return
-    gpus, trouble = look()
+    gpus, trouble = look([item["uuid"] for item in wanted])
     for item in wanted:
         gpu = gpus.get(item["uuid"])
         if trouble and "no answer within" in trouble:
@@ -42,12 +42,12 @@ def check(wanted: list, units: list, running: bool) -> None:
         card(gpu, item["need_mib"], units, running)
 
 
-def look() -> "tuple[dict, Optional[str]]":
+def look(uuids: Sequence[str]) -> "tuple[dict, Optional[str]]":
     """({uuid: what NVML says of the card}, what went wrong). A child asks: a driver that hangs lets go of nobody."""
 
     def read(tell: guard.Tell) -> "dict[str, Any]":
         box_lock.let_go()  # a child that hangs for ever must not hold the box's lock for ever
-        return nvml.read(Roots(), tell)
+        return vram.read(uuids, tell)
 
     answers, errors = guard.collect([guard.Source("nvml", read, NVML_SECONDS)])
     answer = answers.get("nvml", {})
@@ -74,23 +74,14 @@ def card(gpu: dict, need_mib: int, units: list, running: bool) -> None:
         return
     name = "GPU {}".format(gpu["index"])
     cause = "{} has {} MiB for {} MiB that are needed".format(name, total - taken, need_mib)
-    holders = sorted(others + stuck, key=lambda process: -(process["memory_mib"] or 0))
+    holders = vram.largest_first(others + stuck)
     if not holders:
         raise Failure("{}: {} MiB are held by no process".format(cause, unowned), REBOOT)
     dead = stuck + [process for process in others if is_stuck(process["pid"])]
     raise Failure(
-        "{}: {}".format(cause, "; ".join(described(process) for process in holders)),
+        "{}: held by {}".format(cause, "; ".join(vram.described(process, Roots()) for process in holders)),
         REBOOT if dead else "stop {}, then deploy again".format(stoppable(holders[0])),
     )
-
-
-def described(process: dict) -> str:
-    pid, size = process["pid"], process["memory_mib"]
-    roots = Roots()
-    command = listeners.command_of(roots, pid) or process.get("name") or "a process that is gone"
-    unit = listeners.unit_of(roots, pid)
-    where = "pid {}{}".format(pid, ", " + unit if unit else "")
-    return "{} ({}) holds {}".format(command, where, "some" if size is None else "{} MiB".format(size))
 
 
 def stoppable(process: dict) -> str:

@@ -10,6 +10,7 @@ import click
 import pyinfra
 from gevent.pool import Pool
 
+from gpufleet import gate_spec
 from gpufleet.errors import BOX_FAILED, BoxError
 from gpufleet.plan import Instance
 from gpufleet.reports import who
@@ -20,7 +21,6 @@ from operations.run import Stop, session
 AT_ONCE = 50
 ANSWER_SECONDS = 60
 LOG_LINES = 40  # of a failed instance's log, for the report
-EVERYWHERE = ("0.0.0.0", "::", "localhost")  # noqa: S104 - addresses at which the box itself answers too
 AGAIN = "see why with `journalctl` on the box, then deploy again"
 
 _boxes: dict[str, Deployment] = {}  # those that may have a turn
@@ -126,8 +126,7 @@ def _why_not(name: str) -> BoxError | None:
 
 
 def _address(instance: Instance) -> dict[str, Any]:
-    host = instance.args.get("host") or instance.args.get("server-name") or EVERYWHERE[0]
-    return {"name": instance.name, "host": "127.0.0.1" if host in EVERYWHERE else host, "port": instance.port}
+    return {"name": instance.name, "host": gate_spec.host(instance), "port": instance.port}
 
 
 def _put_back_all() -> None:

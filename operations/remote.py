@@ -2,45 +2,28 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import os
 import shlex
-import socket
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from itertools import chain
 from typing import Any
 
-from gevent.lock import RLock
-from paramiko import Channel, SSHException
 from pyinfra.api.host import Host
 
 from gpufleet.errors import BoxError
-from gpufleet.kit import Kit, build
+from gpufleet.kit import FOLDER, NEWEST, Kit, build
 from gpufleet.terminal import one_line, plain
+from operations import become
+from operations.remote_shell import AGAIN, run
 
-SILENCE_MS = 60_000
 LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
-KIT_FOLDER = "/opt/gpufleet/kit"
-AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
-PASSWORD_VARIABLE = "GPUFLEET_SUDO_PASSWORD"  # noqa: S105 - the name of a variable
-
-# How each box becomes root: None as root itself, "" by sudo without a password, else the password.
-_become: dict[str, str | None] = {}
-_prompted: list[str | None] = []
-_prompt_lock = RLock()
 
 
 @cache
 def kit() -> Kit:
     """The hostkit as this controller has it."""
     return build()
-
-
-def passwords() -> set[str]:
-    """The sudo passwords of this run."""
-    return {password for password in (*_become.values(), *_prompted) if password}
 
 
 def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
@@ -76,12 +59,12 @@ def call(
     Raises BoxError with the cause and the remedy that the kit gives.
     """
     command = f"exec python3 {shlex.quote(_kit_path())} {shlex.quote(verb)}"
-    lines = _run(host, command, _chained(_line(spec), payload), _become.get(host.name), seconds)
+    lines = run(host, command, chain(_line(spec), payload), become.by_box.get(host.name), seconds)
     return _result(host, lines, log or host.log, progress)
 
 
 def _kit_path() -> str:
-    return f"{KIT_FOLDER}/{kit().name}"
+    return f"{FOLDER}/{kit().name}"
 
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
@@ -101,27 +84,28 @@ command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo "GPUFLEET:AS:$S"
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-    answer = _from_mark("\n".join(_run(host, script, [], None, LOOK_SECONDS)))
+    answer = _from_mark("\n".join(run(host, script, [], None, LOOK_SECONDS)))
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
-        _become[host.name] = "" if first != "GPUFLEET:AS:" else None
+        become.by_box[host.name] = "" if first != "GPUFLEET:AS:" else None
         return rest
     if first.startswith("GPUFLEET:SUDO:") and "password is required" in answer:
-        password = _password(host)
+        password = become.password(host)
         if password is None:
             raise BoxError(
                 host.name,
                 "sudo asks for a password",
-                f"run this in a terminal to be asked for it, or set {PASSWORD_VARIABLE}, or allow sudo without one",
+                f"run this in a terminal to be asked for it, or set {become.PASSWORD_VARIABLE}, "
+                "or allow sudo without one",
             )
-        _become[host.name] = password
+        become.by_box[host.name] = password
         root_script = f"""
 S=
 command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
 echo GPUFLEET:AS:
 {whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
 """
-        answer = _from_mark("\n".join(_run(host, root_script, [], password, LOOK_SECONDS)))
+        answer = _from_mark("\n".join(run(host, root_script, [], password, LOOK_SECONDS)))
         return answer.removeprefix("GPUFLEET:AS:\n")
     return answer
 
@@ -132,7 +116,7 @@ def _from_mark(answer: str) -> str:
 
 
 def _explain(host: Host, answer: str) -> BoxError:
-    user = _user(host)
+    user = become.user(host)
     if answer.startswith("GPUFLEET:NOPYTHON"):
         return BoxError(host.name, "there is no python3", "install it (apt-get install python3), then deploy again")
     if answer.startswith("GPUFLEET:NOSUDO"):
@@ -141,16 +125,7 @@ def _explain(host: Host, answer: str) -> BoxError:
             f"{user} is not root and there is no sudo",
             "log in as root (ssh_user), or install sudo on the box",
         )
-    return _no_sudo(host, answer.removeprefix("GPUFLEET:SUDO:"))
-
-
-def _user(host: Host) -> str:
-    return str(host.data.get("ssh_user") or "the login user")
-
-
-def _no_sudo(host: Host, said: str) -> BoxError:
-    cause = f"{_user(host)} may not use sudo ({' '.join(said.split()).rstrip('.')})"
-    return BoxError(host.name, cause, "allow it in /etc/sudoers, or log in as root (ssh_user)")
+    return become.no_sudo(host, answer.removeprefix("GPUFLEET:SUDO:"))
 
 
 def _push_kit(host: Host) -> None:
@@ -161,101 +136,21 @@ def _push_kit(host: Host) -> None:
     """
     path = shlex.quote(_kit_path())
     script = f"""
-umask 022; mkdir -p {KIT_FOLDER} && part=$(mktemp {KIT_FOLDER}/.part-XXXXXX) || exit 1
+umask 022; mkdir -p {FOLDER} && part=$(mktemp {FOLDER}/.part-XXXXXX) || exit 1
 trap 'rm -f "$part"' EXIT
 cat > "$part" || exit 1
 [ "$(sha256sum < "$part" | cut -c1-64)" = {kit().digest} ] || {{ echo damaged; exit 1; }}
 chmod 644 "$part" && sync "$part" && mv "$part" {path} || exit 1
-ln -s {shlex.quote(kit().name)} "$part" && mv -T "$part" {KIT_FOLDER}/gpufleet-kit.pyz; sync {KIT_FOLDER}
-find {KIT_FOLDER} -name '.part-*' -mmin +60 -delete
-find {KIT_FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
+ln -s {shlex.quote(kit().name)} "$part" && mv -T "$part" {NEWEST}; sync {FOLDER}
+find {FOLDER} -name '.part-*' -mmin +60 -delete
+find {FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
 """
-    for line in _run(host, script, [kit().data], _become.get(host.name), LOOK_SECONDS):
-        raise BoxError(host.name, f"the kit could not be put into {KIT_FOLDER}: {line}", AGAIN)
+    for line in run(host, script, [kit().data], become.by_box.get(host.name), LOOK_SECONDS):
+        raise BoxError(host.name, f"the kit could not be put into {FOLDER}: {line}", AGAIN)
 
 
 def _line(spec: Mapping[str, Any]) -> list[bytes]:
     return [json.dumps(spec).encode() + b"\n"]
-
-
-def _chained(first: Iterable[bytes], second: Iterable[bytes]) -> Iterator[bytes]:
-    yield from first
-    yield from second
-
-
-def _run(
-    host: Host, script: str, stdin: Iterable[bytes], password: str | None, seconds: float | None = None
-) -> Iterator[str]:
-    """Run a shell script on the box and yield its lines; `password`: as root through sudo ("" needs none)."""
-    command = f"sh -c {shlex.quote(script)}"
-    if password is not None:
-        # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
-        command = f"sudo -S -k -p '' {command}" if password else f"sudo -n {command}"
-        stdin = _chained([password.encode() + b"\n"] if password else [], stdin)
-    # A login shell that is no POSIX shell still understands this.
-    channel = _channel(host)
-    channel.settimeout(seconds)
-    try:
-        channel.exec_command(f"env LC_ALL=C {command}")
-        _send(channel, stdin)
-        yield from (line.decode("utf-8", "replace").rstrip("\n") for line in channel.makefile("rb"))
-        said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
-        status = channel.recv_exit_status()
-    except (SSHException, OSError, EOFError) as error:
-        if seconds and isinstance(error, TimeoutError):
-            raise BoxError(host.name, f"no answer within {seconds:.0f} s", "see what the box is busy with") from error
-        raise BoxError(host.name, f"the connection broke off ({error or type(error).__name__})", AGAIN) from error
-    finally:
-        channel.close()
-    if status == -1:
-        raise BoxError(host.name, "the connection broke off while a command was running", AGAIN)
-    if status != 0:
-        _complain(host, said, password)
-
-
-def _send(channel: Channel, stdin: Iterable[bytes]) -> None:
-    """Send what the command reads. One that has ended before it read all has its reasons, which it tells."""
-    try:
-        for block in stdin:
-            channel.sendall(block)
-        channel.shutdown_write()
-    except OSError:
-        if not channel.get_transport().is_active():
-            raise
-
-
-def _complain(host: Host, said: str, password: str | None) -> None:
-    """What a failed command wrote to standard error; the kit's own failures are events and need no words here."""
-    text = " ".join(said.split())
-    if password and ("incorrect password" in text or "Sorry, try again" in text or "no password was provided" in text):
-        raise BoxError(
-            host.name, "sudo does not accept the password", f"enter it again, or correct {PASSWORD_VARIABLE}"
-        )
-    if password is not None and ("not in the sudoers file" in text or "not allowed to" in text):
-        raise _no_sudo(host, said.strip().splitlines()[-1])
-    if "No space left on device" in text:
-        raise BoxError(host.name, f"the file system of {KIT_FOLDER} is full", "free some MiB there, then deploy again")
-    if text:
-        raise BoxError(host.name, f"a command failed: {text[-400:]}", AGAIN)
-
-
-def _channel(host: Host) -> Channel:
-    client = getattr(host.connector, "client", None)
-    transport = client.get_transport() if client else None
-    if transport is None or not transport.is_active():
-        raise BoxError(host.name, "there is no SSH connection", AGAIN)
-    # paramiko never sets it: each command then waits some 40 ms for an acknowledgement.
-    if isinstance(transport.sock, socket.socket):
-        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A box that lost its power sends nothing: without this the kernel tries for a quarter of an hour.
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
-    if not transport.packetizer._Packetizer__keepalive_interval:
-        transport.set_keepalive(15)
-    try:
-        return transport.open_session()
-    except (SSHException, OSError, EOFError) as error:
-        raise BoxError(host.name, f"the connection broke off ({error})", AGAIN) from error
 
 
 def _result(
@@ -291,18 +186,3 @@ def _result(
         raise BoxError(host.name, one_line(last["cause"]), one_line(last["remedy"]), bool(last.get("everywhere")))
     said = one_line(" ".join(stray)[-300:]) or "it was ended"
     raise BoxError(host.name, f"the kit gave no answer ({said})", AGAIN)
-
-
-def _password(host: Host) -> str | None:
-    """The sudo password: the box's data, pyinfra's --same-sudo-password, the environment, or asked for once."""
-    given = host.data.get("_sudo_password") or host.state.config.SUDO_PASSWORD or os.environ.get(PASSWORD_VARIABLE)
-    if given:
-        return str(given)
-    with _prompt_lock:
-        if not _prompted:
-            try:
-                asked = getpass.getpass("sudo password (for all boxes that ask): ") if sys.stdin.isatty() else None
-            except EOFError:
-                asked = None
-            _prompted.append(asked)
-        return _prompted[0] or None

@@ -6,7 +6,6 @@ operation, and carries it out here; nothing waits for boxes that have not begun.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,10 +20,10 @@ from gpufleet.pace import Pace
 from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
 from gpufleet.wheelhouse.items import Item
 from gpufleet.wheelhouse.store import Store
-from operations.member import AGAIN, Member
+from operations.member import Member
+from operations.sent_files import blocks, sha256_of
 from operations.shares import Box, Shares
 
-BLOCK = 256 * 1024
 SILENCE_SECONDS = 180  # a slow disk may take that long to write out what came last
 LEAST = 100e3  # bytes per second: a peer that gives less is left,
 CROWDED = 30  # and one that gives so many times less than this box has had; a busy network alone does not do that
@@ -158,14 +157,14 @@ class Swarm:
         for sha256 in answer["damaged"]:
             member.parts.pop(sha256, None)
             path = self.paths[sha256]
-            if _sha256(path) != sha256:
+            if sha256_of(path) != sha256:
                 raise BoxError(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
             member.once_more(self.spread.files[sha256], "it arrived damaged")
         self._busy(member, answer["busy"])
 
     def _payload(self, member: Member, parts: Iterable[tuple[Path, int]]) -> Iterator[bytes]:
         done = 0
-        for block in _blocks(parts, member.name):
+        for block in blocks(parts, member.name):
             yield block
             done += len(block)
             self.sent += len(block)
@@ -276,25 +275,8 @@ def _wanted(file: File) -> dict[str, Any]:
     return {"filename": file.filename, "sha256": file.sha256, "size": file.size or None}
 
 
-def _blocks(parts: Iterable[tuple[Path, int]], name: str) -> Iterator[bytes]:
-    """What is in these files from an offset on. Raises BoxError when one cannot be read."""
-    for path, offset in parts:
-        try:
-            with path.open("rb") as handle:
-                handle.seek(offset)
-                while block := handle.read(BLOCK):
-                    yield block
-        except OSError as error:  # not to be taken for one of the connection's
-            raise BoxError(name, f"{path} on this controller cannot be read: {error.strerror}", AGAIN) from error
-
-
 def _place(file: File) -> str:
     return f"{file.sha256}/{quote(file.filename)}"
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _count(files: Sequence[Any] | set[str]) -> str:

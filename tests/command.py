@@ -8,6 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from gpufleet.cli import main
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PYINFRA = [sys.executable, "-c", "from pyinfra_cli.main import main; main()"]
 GPUFLEET = [sys.executable, "-c", "from gpufleet.cli import main; main()"]
@@ -46,3 +51,12 @@ def deploy(
 ) -> subprocess.CompletedProcess[str]:
     """`pyinfra OPTIONS INVENTORY deploy.py`."""
     return run(folder, *options, inventory, "deploy.py", **env)
+
+
+def in_a_terminal(monkeypatch: pytest.MonkeyPatch, answer: str, *arguments: str) -> tuple[int | str | None, str]:
+    """(exit code, what was said) of `gpufleet ARGUMENTS` in this process, with this typed at its question."""
+    with CliRunner().isolation(answer) as streams:
+        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        return ended.value.code, streams[0].getvalue().decode()

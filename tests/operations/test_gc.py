@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from gpufleet import garbage
 from gpufleet.cli import main
 from gpufleet.errors import BoxError
-from tests.command import owners_folder
+from tests.command import in_a_terminal, owners_folder
 
 INVENTORY = """\
 from gpufleet.inventory import by_traits
@@ -104,13 +104,8 @@ def test_in_a_terminal_it_asks(
     tmp_path: Path, boxes: Boxes, monkeypatch: pytest.MonkeyPatch, answer: str, freed: bool
 ) -> None:
     monkeypatch.chdir(owners_folder(tmp_path, INVENTORY))
-    runner = CliRunner()
-    with runner.isolation(answer) as streams:
-        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-        with pytest.raises(SystemExit) as ended:
-            main(["gc", "inventory/home.py"])
-        said = streams[0].getvalue().decode()
-    assert ended.value.code == 0 and "Free 9.0 GiB on one? [y/N]" in said
+    code, said = in_a_terminal(monkeypatch, answer, "gc", "inventory/home.py")
+    assert code == 0 and "Free 9.0 GiB on one? [y/N]" in said
     assert bool(boxes.swept) is freed
 
 

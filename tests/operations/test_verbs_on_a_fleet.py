@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
-from gpufleet.cli import main
 from gpufleet.commands import status as status_command
 from gpufleet.errors import BoxError
+from tests.command import in_a_terminal
 from tests.operations.fleet_of_two import BEFORE, NEW, NOW, Boxes, boxes, gpufleet, instance
 
 __all__ = ["boxes"]
@@ -227,13 +225,8 @@ def test_unlocking_shows_the_holder_and_breaks_it_everywhere(boxes: Boxes) -> No
 def test_it_asks_in_a_terminal(boxes: Boxes, monkeypatch: pytest.MonkeyPatch, answer: str, broken: bool) -> None:
     boxes.answers["lock"] = {"held": False, "lock": None}
     boxes.all["one"]["lock"] = LOCK
-    runner = CliRunner()
-    with runner.isolation(answer) as streams:
-        monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-        with pytest.raises(SystemExit) as ended:
-            main(["unlock", "inventory/home.py"])
-        said = streams[0].getvalue().decode()
-    assert ended.value.code == 0 and "Break the lock on 1 box? [y/N]" in said
+    code, said = in_a_terminal(monkeypatch, answer, "unlock", "inventory/home.py")
+    assert code == 0 and "Break the lock on 1 box? [y/N]" in said
     assert bool(boxes.called) is broken
 
 

@@ -27,6 +27,7 @@ class Engine:
     + per_word: tokens of a word
     + call: how a tool is called: "parsed", "text", "words", "broken"
     + colour: what images are said to be; None: what they are
+    + grows: tokens that each look at /metrics finds more; + silent: it answers nothing before it is closed
     + long: the answer to prompts of more than a thousand tokens
     """
 
@@ -50,10 +51,12 @@ class Engine:
     finish: str = "stop"
     metrics: bool = True
     health: int = 200
+    grows: int = 0
+    silent: bool = False
     asked: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        owner = self
+        owner, self.closed = self, threading.Event()
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
@@ -70,15 +73,19 @@ class Engine:
         threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self) -> None:
+        self.closed.set()
         self.http.shutdown()
         self.http.server_close()
 
     def get(self, handler: BaseHTTPRequestHandler) -> None:
-        if handler.path == "/health":
+        if self.silent:
+            self.closed.wait()
+        elif handler.path == "/health":
             reply(handler, self.health, "")
         elif handler.path == "/v1/models":
             reply(handler, 200, json.dumps({"data": [{"id": "m", "max_model_len": self.says or self.limit}]}))
         elif self.metrics:
+            self.generated += self.grows
             counters = {gate.DRAFTS: self.drafts, gate.ACCEPTED: self.accepted}
             counters |= {"vllm:generation_tokens_total": self.generated, "vllm:prompt_tokens_total": self.prompted}
             lines = [f'# HELP {name} x\n{name}{{engine="0"}} {value}.0' for name, value in counters.items()]

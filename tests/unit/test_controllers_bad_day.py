@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +20,10 @@ from gpufleet.wheelhouse.items import FetchError, Item, locked_items, whole
 from gpufleet.wheelhouse.prepare import ready
 from gpufleet.wheelhouse.store import Store
 from tests.unit.fleets import product_stacks
-from tests.unit.servers import Server, sha256
-from tests.unit.tiny_stack import Tiny
+from tests.unit.servers import sha256
+from tests.unit.tiny_stack import Tiny, store, tiny
 
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiny]:
-    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
-        monkeypatch.delenv(name, raising=False)
-    with Server() as server:
-        yield Tiny(tmp_path / "owner", server)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+__all__ = ["store", "tiny"]  # fixtures
 
 
 def run(tiny: Tiny, store: Store, **fetch: Any) -> tuple[list[Item], int, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpufleet.facts import Lock
+from gpufleet.instance_facts import Lock
 from hostkit import files, lock, probe, state
 from hostkit.errors import Failure
 from hostkit.roots import Roots

@@ -54,7 +54,7 @@ def test_a_box_without_gpu() -> None:
     assert found == json.loads(json.dumps(found)), "it goes to the box as JSON"
     assert found == {
         "host": "127.0.0.1", "model": "tiny", "prompt": "What is 17 + 25? Answer with the number only.",
-        "max_tokens": 16, "expect": {"deterministic": False}, "timeout": 1800, "speculative": {"accepted": False},
+        "max_tokens": 512, "expect": {"deterministic": False}, "timeout": 1800, "speculative": {"accepted": False},
         "context": {"tokens": 512}, "tools": False, "images": False, "log": {"promised": [], "forbidden": []},
         "uuids": [], "bus_ids": [], "speed": None,
     }  # fmt: skip

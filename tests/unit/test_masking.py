@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpufleet import masking
 from gpufleet.masking import CHANGED, HIDDEN
 
 
-@pytest.mark.parametrize("name", ["HF_TOKEN", "VLLM_API_KEY", "api-key", "api-keys", "DB_PASSWORD", "my.secret", "KEY"])
+@pytest.mark.parametrize(
+    "name", ["HF_TOKEN", "VLLM_API_KEY", "api-key", "api-keys", "DB_PASSWORD", "my.secret", "KEY", "credentials"]
+)
 def test_names_of_secrets(name: str) -> None:
     assert masking.is_secret(name)
 
@@ -81,3 +85,23 @@ def test_a_line_of_a_log(line: str) -> None:
 )
 def test_a_line_without_secrets_stays(line: str) -> None:
     assert masking.text(line) == line
+
+
+# Without a letter of the mark, so that none is a part of it.
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="i"), min_size=6, max_size=30).filter(str.strip)
+
+
+@given(st.lists(TEXT, min_size=1, max_size=4), st.text(), st.text())
+def test_no_secret_stays_in_any_text(secrets: list[str], before: str, after: str) -> None:
+    value = {"a": [before + "".join(secrets) + after, {"b": (1, None, True, secrets[0])}]}
+    found = masking.document(value, secrets)
+    assert all(secret not in found["a"][1]["b"][3] for secret in secrets)
+    if not any(secret in before or secret in after for secret in secrets):
+        assert secrets[0] not in found["a"][0] or secrets[0] in (before + HIDDEN + after)
+
+
+def test_short_ones_are_hidden_as_words_of_their_own() -> None:
+    assert masking.document("any company, with `any`", ["any"]) == f"{HIDDEN} company, with `{HIDDEN}`"
+    assert masking.document("port=1 of 12", ["1"]) == f"port={HIDDEN} of 12"
+    assert masking.document("see http://anna:pw@host/x", []) == f"see http://{HIDDEN}@host/x"
+    assert masking.document("-----BEGIN\nabcdef\n", ["abcdef\nghijkl"]) == f"-----BEGIN\n{HIDDEN}\n"

@@ -1,108 +1,27 @@
-"""Before a service starts and after it ended: room on its cards, nothing stale in its way, a failed start noted."""
+"""Before a service starts: room on its cards, nothing stale in its way; what the kit is told and says."""
 
 from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from gpufleet import need, starting
 from gpufleet.environment import CACHES
 from hostkit import __main__ as kit
-from hostkit import after_stop, before_start, shell, start_note, vram
+from hostkit import before_start, start_note, vram
 from hostkit.errors import Failure
+from hostkit.roots import Roots
+from tests.unit.boxes import put
 from tests.unit.findings import cards, engine, served
 from tests.unit.fleets import cpu_facts, plan
+from tests.unit.service_start import Cards, Service, service
 
-MIB = 1 << 20
-
-
-class Cards:
-    """NVML of cards with `free` MiB by UUID, and the processes on them: {uuid: [(pid, MiB)]}."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, **free: int) -> None:
-        self.free, self.processes = free, {uuid: [(4242, 9000)] for uuid in free}
-        monkeypatch.setitem(sys.modules, "pynvml", self.module())
-        who = {4242: vram.Holder(4242, 9000, "python3", "bob", "comfyui.service")}
-        monkeypatch.setattr(vram, "describe", lambda pid, mib: who[pid]._replace(mib=mib))
-
-    def module(self) -> Any:
-        return SimpleNamespace(
-            nvmlInit=lambda: None,
-            nvmlMemory_v2=2,
-            nvmlDeviceGetHandleByUUID=lambda uuid: uuid if uuid in self.free else 1 / 0,
-            nvmlDeviceGetIndex=lambda uuid: list(self.free).index(uuid),
-            nvmlDeviceGetMemoryInfo=lambda uuid, version: SimpleNamespace(free=self.free[uuid] * MIB),
-            nvmlDeviceGetGraphicsRunningProcesses=lambda uuid: [],
-            nvmlDeviceGetComputeRunningProcesses=lambda uuid: [
-                SimpleNamespace(pid=pid, usedGpuMemory=None if mib is None else mib * MIB)
-                for pid, mib in self.processes[uuid]
-            ],
-        )
-
-
-class Service:
-    """The folders of an instance, and a clock that only sleeping moves."""
-
-    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.state, self.cache, self.now = root / "state", root / "cache/engine/tiny-r1", 1000.0
-        self.state.mkdir()
-        (root / "shm").mkdir()
-        self.monkeypatch, self.slept = monkeypatch, [0]
-        self.then: Callable[[], None] = lambda: None
-        self.jobs = ""
-        monkeypatch.setattr(before_start, "INSTANCES", str(root / "instances"))
-        self.link = root / "instances/tiny/current"
-        self.link.parent.mkdir(parents=True)
-        self.release("a" * 16)
-        monkeypatch.setattr(before_start, "SHM", str(root / "shm"))
-        monkeypatch.setattr(before_start.time, "monotonic", lambda: self.now)
-        monkeypatch.setattr(before_start.time, "sleep", self.sleep)
-        monkeypatch.setattr(shell, "run", lambda *_, **__: self.jobs)
-        monkeypatch.setattr(before_start, "free_shared_memory", lambda: [])
-
-    def release(self, digest: str) -> None:
-        self.link.unlink(missing_ok=True)
-        self.link.symlink_to(f"releases/{digest}")
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        self.then()
-
-    def spec(self, **need: int) -> dict[str, Any]:
-        return {
-            "instance": "tiny",
-            "unit": "gpufleet-tiny.service",
-            "gpus": [{"uuid": uuid, "need_mib": mib} for uuid, mib in need.items()],
-            "wait_seconds": 20,
-            "start_seconds": 1800,
-            "state": str(self.state),
-            "cache": str(self.cache),
-        }
-
-    def start(self) -> bool:
-        """One start; whether the caches were there for it, with what the run before had compiled."""
-        before_start.run(self.spec())
-        there = self.cache.exists()
-        self.cache.mkdir(parents=True, exist_ok=True)
-        return there
-
-    def end(self, result: str, after: float) -> None:
-        self.now += after
-        self.monkeypatch.setenv("SERVICE_RESULT", result)
-        self.monkeypatch.setenv("EXIT_STATUS", "1")
-        after_stop.run(self.spec())
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
-    return Service(tmp_path, monkeypatch)
+__all__ = ["service"]  # a fixture
 
 
 def test_a_free_card_is_not_waited_for(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,98 +73,14 @@ def test_where_nvml_does_not_answer_the_engine_starts(
     assert "NVML does not answer" in capsys.readouterr().out
 
 
-def test_what_leaves_counts_as_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = Cards(monkeypatch, a=1000)
-    need = [{"uuid": "a", "need_mib": 9500}]
-    assert vram.short(need, ["other.service"]) and not vram.short(need, ["comfyui.service"])
-    found.processes["a"] = [(4242, None)]  # the driver does not say how much: nobody knows
-    assert not vram.short(need, ["comfyui.service"])
-
-
 def test_a_process_is_told_by_its_name_its_user_and_its_unit(tmp_path: Path) -> None:
-    folder = tmp_path / "7"
-    folder.mkdir()
-    (folder / "comm").write_text("VLLM::EngineCor\n")
-    (folder / "cgroup").write_text("0::/system.slice/gpufleet-tiny.service\n")
-    found = vram.describe(7, 512, str(tmp_path))
-    assert (found.name, found.unit) == ("VLLM::EngineCor", "gpufleet-tiny.service")
-    assert str(vram.describe(8, None, str(tmp_path))) == "a process (pid 8, user unknown)"
-
-
-def test_caches_go_once_after_a_failed_start(service: Service) -> None:
-    assert not service.start()
-    service.end("exit-code", 60)
-    assert not service.start(), "taken away, for they may be damaged"
-    service.end("signal", 60)
-    assert service.start(), "they were new: it is not they"
-    service.end("exit-code", 60)
-    assert service.start()
-    service.end("exit-code", 2000)  # long after it was ready
-    assert service.start()
-    service.end("exit-code", 60)
-    assert not service.start(), "after a good start it is done again"
-
-
-def test_a_release_that_is_put_back_gets_its_caches_back(service: Service) -> None:
-    service.start()
-    (service.cache / "kernels").write_text("of the good release")
-    service.end("success", 3600)
-    service.release("b" * 16)
-    assert service.start(), "of the same runtime and model"
-    service.end("exit-code", 60)
-    assert not service.start(), "systemd starts it again"
-    service.end("exit-code", 60)
-    service.release("a" * 16)
-    assert service.start() and (service.cache / "kernels").read_text() == "of the good release"
-    service.end("exit-code", 60)  # its own failure: now they are in doubt
-    assert not service.start()
-
-
-def test_what_another_release_failed_with_takes_nothing_from_this_one(service: Service) -> None:
-    service.start()
-    service.end("exit-code", 60)
-    service.release("b" * 16)
-    assert service.start()
-
-
-def test_caches_in_doubt_are_kept_aside_until_a_start_is_good(service: Service) -> None:
-    service.start()
-    aside = service.cache.with_name("tiny-r1.failed")
-    service.end("exit-code", 60)
-    service.start()
-    assert aside.is_dir()
-    service.end("success", 3600)
-    service.start()
-    assert not aside.exists()
-
-
-def test_an_end_that_somebody_asked_for_is_no_failed_start(service: Service) -> None:
-    service.start()
-    service.jobs = "4711\n"  # systemctl restart, and the engine ends with another status than 0
-    service.end("exit-code", 60)
-    service.jobs = ""
-    assert service.start()
-    service.end("success", 60)
-    assert service.start()
-
-
-def test_without_systemd_to_ask_an_early_end_is_a_failed_start(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(*_: Any, **__: Any) -> str:
-        raise Failure("systemctl is not installed", "")
-
-    monkeypatch.setattr(shell, "run", refused)
-    service.start()
-    service.end("exit-code", 60)
-    assert not service.start()
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"began": "x", "failed": 1, "wiped": 2}'])
-def test_a_torn_note_is_none(service: Service, text: str) -> None:
-    (service.state / start_note.NAME).write_text(text)
-    assert start_note.read(str(service.state)) == {"began": None, "failed": None, "wiped": False, "release": ""}
-    service.start()
+    put(tmp_path, "/proc/7/comm", "VLLM::EngineCor\n")
+    put(tmp_path, "/proc/7/cgroup", "0::/system.slice/gpufleet-tiny.service\n")
+    user, roots = pwd.getpwuid(os.getuid()).pw_name, Roots(str(tmp_path))
+    told = vram.described({"pid": 7, "memory_mib": 512, "name": None}, roots)
+    assert told == f"VLLM::EngineCor (pid 7, 512 MiB, user {user}, gpufleet-tiny.service)"
+    gone = {"pid": 8, "memory_mib": None, "name": None}
+    assert vram.described(gone, roots) == "a process (pid 8, user unknown)"
 
 
 def test_only_offloaded_caches_that_nobody_has_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import vram_check
+from hostkit import vram, vram_check
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 from tests.unit.boxes import put
@@ -19,6 +19,7 @@ OURS = "gpufleet-tiny.service"
 def proc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(vram_check, "Roots", lambda: Roots(str(tmp_path)))
     monkeypatch.setattr(vram_check, "STUCK_SECONDS", 0)
+    monkeypatch.setattr(vram, "owner", lambda pid, roots: "bob")
     monkeypatch.setattr(vram_check.os.path, "exists", lambda path: (tmp_path / str(path).lstrip("/")).is_dir())
     return tmp_path
 
@@ -41,7 +42,7 @@ def card(used: int | None, *processes: dict[str, Any]) -> dict[str, Any]:
 def check(
     monkeypatch: pytest.MonkeyPatch, gpu: dict[str, Any], need: int = 20000, trouble: str | None = None, **more: Any
 ) -> None:
-    monkeypatch.setattr(vram_check, "look", lambda: ({gpu["uuid"]: gpu}, trouble))
+    monkeypatch.setattr(vram_check, "look", lambda uuids: ({gpu["uuid"]: gpu}, trouble))
     wanted = [{"uuid": more.get("uuid", "GPU-0"), "need_mib": need}]
     vram_check.check(wanted, [OURS, "gpufleet-old.service"], more.get("running", True))
 
@@ -58,7 +59,8 @@ def test_another_holder_is_named_with_its_unit(proc: Path, monkeypatch: pytest.M
     with pytest.raises(Failure) as caught:
         check(monkeypatch, card(15000, holds(5, 10000), holds(9, 5000)))
     assert caught.value.cause == (
-        "GPU 0 has 17528 MiB for 20000 MiB that are needed: python3 (pid 9, trainer.service) holds 5000 MiB"
+        "GPU 0 has 17528 MiB for 20000 MiB that are needed: "
+        "held by python3 (pid 9, 5000 MiB, user bob, trainer.service)"
     )
     assert caught.value.remedy == "stop it (`systemctl stop trainer.service`), then deploy again"
     check(monkeypatch, card(15000, holds(5, 10000), holds(9, 5000)), need=17528)
@@ -92,6 +94,8 @@ def test_memory_that_no_process_holds(proc: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_process_whose_memory_is_not_told(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     process(proc, 9, "trainer.service")
     check(monkeypatch, card(9000, holds(9, None)), running=False)
+    process(proc, 5, OURS)
+    check(monkeypatch, card(21000, holds(5, None)))
 
 
 def test_a_card_that_is_not_there(proc: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +110,7 @@ def test_a_driver_that_hangs(proc: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_without_cards_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vram_check, "look", lambda: 1 / 0)
+    monkeypatch.setattr(vram_check, "look", lambda uuids: 1 / 0)
     vram_check.check([], [OURS], True)
 
 
@@ -115,13 +119,13 @@ def test_the_child_that_asks_does_not_hold_the_boxs_lock(tmp_path: Path, monkeyp
     path = str(tmp_path / "lock")
     monkeypatch.setattr(vram_check.box_lock, "let_go", lambda let_go=vram_check.box_lock.let_go: let_go(path))
 
-    def read(roots: Roots, tell: Any) -> dict[str, Any]:
+    def read(uuids: list[str], tell: Any) -> dict[str, Any]:
         import os
 
         links = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
         held = [link for link in links if os.path.lexists(link) and os.readlink(link) == path]
         return {"gpus": [{"uuid": f"held {len(held)}"}]}
 
-    monkeypatch.setattr(vram_check.nvml, "read", read)
+    monkeypatch.setattr(vram, "read", read)
     with vram_check.box_lock.box_lock("activate", path):
-        assert vram_check.look() == ({"held 0": {"uuid": "held 0"}}, None)
+        assert vram_check.look(["held 0"]) == ({"held 0": {"uuid": "held 0"}}, None)

@@ -1,8 +1,7 @@
-"""Rollback, hold and restart, and what an activation tells of itself: measured, kept, put back by its own gate."""
+"""Rollback, hold and restart, and what an activation tells of itself."""
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 from pathlib import Path
@@ -10,21 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import (
-    activate,
-    gate,
-    gates,
-    hold,
-    named,
-    release,
-    restart,
-    resume,
-    retire,
-    rollback,
-    state,
-    switch,
-    unhold,
-)
+from hostkit import activate, gate, hold, restart, retire, rollback, state, switch, unhold
 from hostkit.errors import Failure
 from tests.unit.activation_box import Machine, make
 
@@ -195,131 +180,6 @@ def test_what_another_model_did_under_the_name_says_nothing_of_the_speed(
     assert seen == [0, 1, 0, 2]
 
 
-def test_a_release_is_put_back_by_its_own_gate(machine: Machine) -> None:
-    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(good)
-    machine.gate_fails.add(bad)
-    with pytest.raises(Failure):
-        machine.activate(bad)
-    assert machine.gated_by[-2:] == [{"question of": bad}, {"question of": good}]
-
-
-def test_a_release_of_an_older_version_has_only_to_answer(
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(good)
-    (machine.root / "instances/tiny/gates" / f"{good}.json").unlink()
-    machine.gate_fails.add(bad)
-    waited: list[tuple[Any, ...]] = []
-    monkeypatch.setattr(gate, "wait", lambda *arguments: waited.append(arguments))
-    with pytest.raises(Failure, match="the answer is wrong"):
-        machine.activate(bad)
-    assert machine.runs("tiny") == good and waited[0][1] == 8000
-
-
-def test_what_is_put_back_and_does_not_answer_is_said(machine: Machine) -> None:
-    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(good)
-    machine.gate_fails |= {good, bad}
-    with pytest.raises(Failure) as caught:
-        machine.activate(bad)
-    assert f"release {good} was put back and does not answer: the answer is wrong" in caught.value.remedy
-    known = state.instance("tiny")
-    assert (known["gated"], known["stale"], known["activation"]) == (good, True, None)
-    assert machine.journal()[-1]["ok"] is False
-
-
-def test_what_fails_before_the_stop_stops_nothing(machine: Machine) -> None:
-    good, new = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(good)
-    machine.ports = {"8000": {"pid": 5, "command": "nginx", "unit": "nginx.service"}}
-    pid = machine.units["gpufleet-tiny.service"]
-    with pytest.raises(Failure, match="taken by nginx") as caught:
-        machine.activate(new)
-    assert caught.value.remedy.endswith(f"; nothing was stopped, release {good} serves as before")
-    assert machine.units["gpufleet-tiny.service"] == pid
-    known = state.instance("tiny")
-    assert (known["gated"], known["stale"], known["activation"]) == (good, False, None)
-
-
-def test_a_way_back_that_fails_is_tried_again_by_resume(
-    machine: Machine,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(good)
-    machine.gate_fails.add(bad)
-    to = switch.to
-
-    def broken(instance: str, digest: str) -> None:
-        if digest == good:
-            raise Failure("systemctl daemon-reload failed", "look at it")
-        to(instance, digest)
-
-    monkeypatch.setattr(switch, "to", broken)
-    with pytest.raises(Failure) as caught:
-        machine.activate(bad)
-    assert "putting back failed, too: systemctl daemon-reload failed" in caught.value.remedy
-    assert state.instance("tiny")["activation"]["step"] == "putting-back"
-    monkeypatch.setattr(switch, "to", to)
-    assert "it was being put back" in resume.run({})["resumed"]["tiny"]
-    assert machine.runs("tiny") == good and not state.instance("tiny")["activation"]
-
-
-def test_cut_off_a_second_time_it_is_put_back(machine: Machine) -> None:
-    old, new = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(old)
-    machine.stopped_at(30, lambda: machine.activate(new))
-    assert state.instance("tiny")["activation"]["attempts"] == 1
-    machine.stopped_at(30, lambda: resume.run({}))
-    assert state.instance("tiny")["activation"]["attempts"] == 2
-    assert "second time" in resume.run({})["resumed"]["tiny"]
-    assert machine.runs("tiny") == old == state.instance("tiny")["gated"]
-    assert machine.events("resumed") == ["resumed", "resumed"]
-
-
-def test_one_that_cannot_be_gone_on_with_keeps_no_other_from_it(machine: Machine) -> None:
-    good = machine.stage("b: 1", "zeta")
-    machine.stopped_at(20, lambda: machine.activate(good, "zeta"))
-    state.update("alpha", activation={"to": "nonsense"})
-    assert resume.run({})["resumed"]["zeta"] == f"release {good} serves"
-
-
-def test_the_whole_spec_is_kept_and_goes_with_its_release(machine: Machine) -> None:
-    digests = []
-    for number in range(5):
-        digests.append(machine.stage(f"a: {number}"))
-        machine.activate(digests[-1], leaving=["other"])
-    kept = gates.read("tiny", digests[-1])
-    wanted = machine.spec(digests[-1])
-    del wanted["instead_of"]
-    assert kept == wanted
-    left = sorted(path.stem for path in (machine.root / "instances/tiny/gates").iterdir())
-    assert left == sorted(path.name for path in (machine.root / "instances/tiny/releases").iterdir())
-    assert len(left) == switch.KEEP
-
-
-def test_what_a_rollback_would_go_to_stays_whatever_is_newer(machine: Machine) -> None:
-    first, second = machine.stage("a: 1"), machine.stage("a: 2")
-    machine.activate(first)
-    machine.activate(second)
-    for number in range(3, 6):
-        bad = machine.stage(f"a: {number}")
-        machine.gate_fails.add(bad)
-        with pytest.raises(Failure):
-            machine.activate(bad)
-    restart.run({"instance": "tiny"})
-    assert first in named.kept_releases("tiny") and back()["digest"] == first
-
-
-def test_more_releases_are_kept_when_asked(machine: Machine) -> None:
-    for number in range(7):
-        activate.run({**machine.spec(machine.stage(f"a: {number}")), "keep": 5})
-    assert len(list((machine.root / "instances/tiny/releases").iterdir())) == 5
-
-
 def test_a_state_that_cannot_be_read_is_kept_and_what_serves_is_gone_back_to(machine: Machine) -> None:
     good, bad = machine.stage("a: 1"), machine.stage("a: 2")
     machine.activate(good)
@@ -349,12 +209,3 @@ def test_what_is_half_removed_is_no_release(machine: Machine, monkeypatch: pytes
     assert not switch.is_staged("tiny", first)
     with pytest.raises(Failure, match="any more"):
         back(to=first)
-
-
-def test_kept_gates_that_cannot_be_read_count_as_none(machine: Machine) -> None:
-    digest = machine.stage("a: 1")
-    machine.activate(digest)
-    for text in ("{", "[]", json.dumps({"instance": "tiny"})):
-        (machine.root / "instances/tiny/gates" / f"{digest}.json").write_text(text)
-        assert gates.read("tiny", digest) is None
-    assert str(machine.root / "instances") == release.INSTANCES

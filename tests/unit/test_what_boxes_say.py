@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpufleet.errors import BoxError
-from operations import remote
+from operations import remote, remote_shell
 
 HOSTILE = "\x1b]0;title\x07red\x1b[31m"
 
@@ -35,4 +35,4 @@ def test_a_failure_is_one_line_without_commands() -> None:
 def test_a_full_disk_is_said_where_the_kit_finds_no_room() -> None:
     host: Any = SimpleNamespace(name="box")
     with pytest.raises(BoxError, match=r"the file system of /opt/gpufleet/kit is full\. Free some MiB"):
-        remote._complain(host, "cat: write error: No space left on device\n", None)
+        remote_shell.complain(host, "cat: write error: No space left on device\n", None)

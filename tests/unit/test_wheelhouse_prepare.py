@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,25 +16,18 @@ from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, Made, locked_
 from gpufleet.wheelhouse.prepare import addresses, published, ready
 from gpufleet.wheelhouse.store import Store
 from hostkit import fetch
-from tests.unit.servers import Server, sha256
-from tests.unit.tiny_stack import Tiny
+from tests.unit.servers import sha256
+from tests.unit.tiny_stack import Tiny, store, tiny
+
+__all__ = ["store", "tiny"]  # fixtures
 
 LOCKED = ["uv", "alpha", "beta", "torch"]
 
 
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiny]:
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fetch, index):
         monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
-    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
-        monkeypatch.delenv(name, raising=False)
-    with Server() as server:
-        yield Tiny(tmp_path / "owner", server)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
 
 
 def run(tiny: Tiny, store: Store, fetch: Fetch | None = None, python: str = "3.11") -> tuple[list[Item], Tally]:

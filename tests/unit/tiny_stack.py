@@ -7,15 +7,18 @@ import csv
 import hashlib
 import io
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from gpufleet.catalogue import load
 from gpufleet.settings import Mirrors
 from gpufleet.stacks import Stack
 from gpufleet.wheelhouse.items import UV_WHEEL
 from gpufleet.wheelhouse.source import content_digest
+from gpufleet.wheelhouse.store import Store
 from tests.unit.repositories import commit
 from tests.unit.servers import Server, sha256
 
@@ -127,3 +130,16 @@ class Tiny:
     def fetched(self) -> list[str]:
         """The files that were asked for, without pages of the index."""
         return sorted(path.removeprefix("/files/") for path in self.server.asked if path.startswith("/files/"))
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiny]:
+    for name in ("PIP_FIND_LINKS", "UV_FIND_LINKS"):
+        monkeypatch.delenv(name, raising=False)
+    with Server() as server:
+        yield Tiny(tmp_path / "owner", server)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")

@@ -1,0 +1,93 @@
+"""Running a shell script on a box over pyinfra's SSH connection, as root or by sudo, its lines as they come."""
+
+from __future__ import annotations
+
+import shlex
+import socket
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from paramiko import Channel, SSHException
+from pyinfra.api.host import Host
+
+from gpufleet.errors import BoxError
+from gpufleet.kit import FOLDER
+from operations.become import PASSWORD_VARIABLE, no_sudo
+
+SILENCE_MS = 60_000
+AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
+
+
+def run(
+    host: Host, script: str, stdin: Iterable[bytes], password: str | None, seconds: float | None = None
+) -> Iterator[str]:
+    """Run a shell script on the box and yield its lines; `password`: as root through sudo ("" needs none)."""
+    command = f"sh -c {shlex.quote(script)}"
+    if password is not None:
+        # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
+        command = f"sudo -S -k -p '' {command}" if password else f"sudo -n {command}"
+        stdin = chain([password.encode() + b"\n"] if password else [], stdin)
+    # A login shell that is no POSIX shell still understands this.
+    channel = _channel(host)
+    channel.settimeout(seconds)
+    try:
+        channel.exec_command(f"env LC_ALL=C {command}")
+        _send(channel, stdin)
+        yield from (line.decode("utf-8", "replace").rstrip("\n") for line in channel.makefile("rb"))
+        said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
+        status = channel.recv_exit_status()
+    except (SSHException, OSError, EOFError) as error:
+        if seconds and isinstance(error, TimeoutError):
+            raise BoxError(host.name, f"no answer within {seconds:.0f} s", "see what the box is busy with") from error
+        raise BoxError(host.name, f"the connection broke off ({error or type(error).__name__})", AGAIN) from error
+    finally:
+        channel.close()
+    if status == -1:
+        raise BoxError(host.name, "the connection broke off while a command was running", AGAIN)
+    if status != 0:
+        complain(host, said, password)
+
+
+def _send(channel: Channel, stdin: Iterable[bytes]) -> None:
+    """Send what the command reads. One that has ended before it read all has its reasons, which it tells."""
+    try:
+        for block in stdin:
+            channel.sendall(block)
+        channel.shutdown_write()
+    except OSError:
+        if not channel.get_transport().is_active():
+            raise
+
+
+def complain(host: Host, said: str, password: str | None) -> None:
+    """What a failed command wrote to standard error; the kit's own failures are events and need no words here."""
+    text = " ".join(said.split())
+    if password and ("incorrect password" in text or "Sorry, try again" in text or "no password was provided" in text):
+        raise BoxError(
+            host.name, "sudo does not accept the password", f"enter it again, or correct {PASSWORD_VARIABLE}"
+        )
+    if password is not None and ("not in the sudoers file" in text or "not allowed to" in text):
+        raise no_sudo(host, said.strip().splitlines()[-1])
+    if "No space left on device" in text:
+        raise BoxError(host.name, f"the file system of {FOLDER} is full", "free some MiB there, then deploy again")
+    if text:
+        raise BoxError(host.name, f"a command failed: {text[-400:]}", AGAIN)
+
+
+def _channel(host: Host) -> Channel:
+    client = getattr(host.connector, "client", None)
+    transport = client.get_transport() if client else None
+    if transport is None or not transport.is_active():
+        raise BoxError(host.name, "there is no SSH connection", AGAIN)
+    # paramiko never sets it: each command then waits some 40 ms for an acknowledgement.
+    if isinstance(transport.sock, socket.socket):
+        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A box that lost its power sends nothing: without this the kernel tries for a quarter of an hour.
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
+    if not transport.packetizer._Packetizer__keepalive_interval:
+        transport.set_keepalive(15)
+    try:
+        return transport.open_session()
+    except (SSHException, OSError, EOFError) as error:
+        raise BoxError(host.name, f"the connection broke off ({error})", AGAIN) from error

@@ -1,0 +1,29 @@
+"""Reading the files that the controller sends to boxes."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from gpufleet.errors import BoxError
+from operations.member import AGAIN
+
+BLOCK = 256 * 1024
+
+
+def blocks(parts: Iterable[tuple[Path, int]], name: str) -> Iterator[bytes]:
+    """What is in these files from an offset on. Raises BoxError when one cannot be read."""
+    for path, offset in parts:
+        try:
+            with path.open("rb") as handle:
+                handle.seek(offset)
+                while block := handle.read(BLOCK):
+                    yield block
+        except OSError as error:  # not to be taken for one of the connection's
+            raise BoxError(name, f"{path} on this controller cannot be read: {error.strerror}", AGAIN) from error
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
