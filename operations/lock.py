@@ -1,13 +1,15 @@
 """One deploy per fleet: a lock on every box of the run, held from before the first change until the run ends.
 
 It is a lease that is renewed while this process lives: what a dead one held is free again soon, and at once for a run
-on the same controller. The first box in the order of names decides between two that come at the same moment.
+on the same controller. The first box in the order of names decides between two that come at the same moment; between
+two of one controller for different boxes, see operations/claim.py.
 """
 
 from __future__ import annotations
 
 import os
 import socket
+import time
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,8 +24,8 @@ from pyinfra.api.host import Host
 from pyinfra.api.operation import operation
 
 from gpufleet.errors import LOCKED, BoxError
-from gpufleet.reports import who
-from operations import holder, looks, remote
+from gpufleet.reports import moment, who
+from operations import claim, holder, looks, remote
 from operations.deployment import Commands, Deployment
 from operations.run import Stop, session
 
@@ -72,8 +74,18 @@ def take() -> None:
         if not _id:
             _id.append(f"{holder.place()}-{uuid.uuid4().hex}")
             session.ending.append(release)
+            _claim()
             _take_all(looks.active_hosts())
             _renewing.append(gevent.spawn(_renew))
+
+
+def _claim() -> None:
+    """Raises Stop when another deploy of this inventory runs on this controller."""
+    fleet = session.fleet
+    found = claim.other(fleet.reports_folder, {**_me(), "since": moment(time.time())}) if fleet else None
+    if found:
+        session.stop = holder.refusal("the fleet", found)
+        raise session.stop
 
 
 def _take_all(hosts: Iterable[Host]) -> None:
@@ -104,9 +116,12 @@ def _one(host: Host) -> None:
 
 
 def _call(host: Host, action: str) -> dict[str, Any]:
-    me = {"who": who(), "host": socket.gethostname(), "pid": os.getpid(), "run": session.id, "what": _what()}
-    spec = {"action": action, "id": _id[0], "holder": me, "seconds": LEASE_SECONDS}
+    spec = {"action": action, "id": _id[0], "holder": _me(), "seconds": LEASE_SECONDS}
     return remote.call(host, "lock", spec, seconds=ANSWER_SECONDS)
+
+
+def _me() -> dict[str, Any]:
+    return {"who": who(), "host": socket.gethostname(), "pid": os.getpid(), "run": session.id, "what": _what()}
 
 
 def _what() -> str:

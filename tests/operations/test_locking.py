@@ -66,6 +66,23 @@ def test_the_second_of_two_ends_with_4_and_names_the_first(tmp_path: Path) -> No
         assert first.returncode == 0 and held(fleet) == [], output
 
 
+def test_two_for_different_boxes_of_one_inventory_are_two_at_once_as_well(tmp_path: Path) -> None:
+    with rolling(tmp_path / "boxes", 2) as fleet:
+        fleet.go.clear()
+        folder = fleet.folder(tmp_path)
+        first = begun(folder, fleet, "lock", [*PYINFRA, "--limit", "box-1"])
+        second = deploy(folder, "-y", "--limit", "box-2")
+        assert second.returncode == 4, second.stdout
+        assert "the fleet is locked by another deploy, and no box was changed" in second.stdout
+        assert "inventory/home.py --limit box-1)" in second.stdout
+        assert "box-2" not in {name for name, _ in fleet.calls} and held(fleet) == ["box-1"]
+        fleet.go.set()
+        output, _ = first.communicate(timeout=120)
+        assert first.returncode == 0, output
+        third = deploy(folder, "-y", "--limit", "box-2")
+        assert third.returncode == 0, third.stdout
+
+
 def test_a_lock_that_the_look_tells_of_refuses_a_change_and_nothing_else(tmp_path: Path) -> None:
     with rolling(tmp_path / "boxes", 2) as fleet:
         fleet.boxes.facts["box-2"]["lock"] = put(fleet, "box-2")
