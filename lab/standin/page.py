@@ -90,7 +90,7 @@ class _Page:
             return int(word)
         if FLOAT.fullmatch(word):
             return float(word)
-        if word[:1] in ("&", "*", "!", "|", ">", "[", "{", "?", "%", "@", "`"):
+        if word[:1] in ("&", "*", "!", "|", ">", "[", "{", "%", "@", "`") or f"{word} ".startswith("? "):
             raise self.wrong("this form of YAML is not read here", start)
         return word
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpufleet.spelling import config
@@ -40,6 +40,7 @@ LEAVES = SCALARS | st.none() | st.dictionaries(TEXTS, SCALARS, max_size=3)
 ARGS = st.dictionaries(FLAGS, LEAVES | st.lists(LEAVES, max_size=4), max_size=6)
 
 
+@example({"a": "?0"})
 @given(ARGS)
 def test_it_reads_what_a_yaml_library_reads(args: dict[str, Any]) -> None:
     page = config(args)
