@@ -53,14 +53,16 @@ def test_the_second_of_two_ends_with_4_and_names_the_first(tmp_path: Path) -> No
         folder = fleet.folder(tmp_path)
         first = begun(folder, fleet, "release")
         calls = len(fleet.calls)
-        second = deploy(folder, "-y")
+        (tmp_path / "elsewhere").mkdir()  # another controller
+        other = fleet.folder(tmp_path / "elsewhere")
+        second = deploy(other, "-y")
         assert first.poll() is None
         assert second.returncode == 4, second.stdout
         assert {verb for _, verb in fleet.calls[calls:]} == {"lock"}
         assert "box-1 is locked by another deploy, and no box was changed" in second.stdout
         assert f"(deploy of {folder}/inventory/home.py)" in second.stdout and "gpufleet unlock" in second.stdout
         assert state(second.stdout, "box-3") == "not touched: the fleet is locked"
-        assert report(folder)["end"] == "locked" and len(held(fleet)) == 3
+        assert report(other)["end"] == "locked" and len(held(fleet)) == 3
         fleet.go.set()
         output, _ = first.communicate(timeout=120)
         assert first.returncode == 0 and held(fleet) == [], output
