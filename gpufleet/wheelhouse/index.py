@@ -161,6 +161,8 @@ def read_page(index: str, name: str, open_url: Any) -> list[Link] | str:
                 body = answer.read(LARGEST_PAGE + 1)
                 kind, base = answer.headers.get("Content-Type") or "", answer.geturl()
                 whole = said(answer.headers, r"(\d+)$", "Content-Length")
+            if not answer.headers:
+                raise OSError("its answer ends before its headers")
             if whole is not None and len(body) < min(whole, LARGEST_PAGE):
                 raise OSError(f"its page ends after {len(body)} of {whole} bytes")
         except urllib.error.HTTPError as error:

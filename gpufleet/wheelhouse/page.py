@@ -31,7 +31,8 @@ def links(body: bytes, content_type: str, base: str) -> list[Link]:
         return _json(body, base)
     if kind in ("text/html", "application/vnd.pypi.simple.v1+html"):
         return _html(body, base)
-    raise ValueError(f"answers with {kind or 'no content type'}, not with a page of an index")
+    said = f"{content_type!r} ({len(body)} bytes)" if content_type else f"no content type ({len(body)} bytes)"
+    raise ValueError(f"answers with {said}, not with a page of an index")
 
 
 def choose(found: list[Link], item: Item) -> Link | None:

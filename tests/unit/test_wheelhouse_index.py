@@ -88,7 +88,7 @@ def test_what_is_nowhere_is_said_with_what_each_index_answered(server: Server) -
     assert said.startswith(f"1 files cannot be found: {NAME}: {server.url}/simple has it with another sha256 (1111")
     assert f"{server.url}/second has no such project" in said
     assert f"{server.url}/third sends a page without a list of files" in said
-    assert f"{server.url}/fourth answers with text/plain" in said
+    assert f"{server.url}/fourth answers with 'text/plain' (5 bytes)" in said
     assert f"{server.url}/fifth answers 403" in said
     assert "mirrors.pypi" in said and len(said.splitlines()) == 1
 
