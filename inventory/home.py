@@ -8,7 +8,7 @@ from gpufleet.inventory import by_traits
 
 boxes = [
     # ssh_hostname and the other ssh_… keys are pyinfra's; your ~/.ssh/config is honoured too.
-    # The stack goes with the cards; those for GPUs can be planned with, not installed yet, so here is the one for CPUs.
+    # The stack goes with the cards; those for GPUs have not run on such cards yet, so here is the one for CPUs.
     (
         "turing-1",
         {"ssh_hostname": "192.168.1.11", "ssh_user": "me", "stack": "vllm-0.27.1-cpu", "serve": ["qwen3-0.6b"]},

@@ -24,9 +24,9 @@ from gpufleet.errors import BOX_FAILED
 def gc(inventory: Path, limit: tuple[str, ...], models: bool, yes: bool) -> None:
     """Show what lies on the boxes of INVENTORY that nothing uses, with its size, and free it after a question.
 
-    Kept is what the release of each instance names that is current, the one that last passed its gate and the newest of
-    the others: runtimes, models, and the files these runtimes were made of. Without a terminal and without --yes it is
-    only shown.
+    Kept is what the release of each instance names that is current, the one that last passed its gate and the one
+    that a rollback goes to (else the newest of the others): runtimes, models, and the files these runtimes were
+    made of. Without a terminal and without --yes it is only shown.
 
     Exit codes: 0 done, or nothing to free, or not confirmed; 1 a box failed, the others were done; 2 the call or the
     configuration is wrong; 130 interrupted.

@@ -111,7 +111,7 @@ def _row(stack: Stack) -> tuple[str, ...]:
         stack.name,
         archs,
         "all of them" if default == archs else default,
-        " ".join(stack.python),
+        " ".join(sorted(stack.python, key=lambda minor: int(minor[2:]))),
         "yes" if stack.installable else "no, it has no lock",
     )
 

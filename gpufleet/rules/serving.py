@@ -38,11 +38,17 @@ def flag_is_ours(plan: BoxPlan) -> Said:
                 yield f"{history[-2].source} sets {name}, which has no effect", remedy, "warning"
 
 
+NO_SECRET = {
+    "hf": "take it out; services are offline and need no token of a hub",
+    "api": "take it out; put a proxy with the key before the port",
+}
+
+
 @rule(
     "GF502",
     "secret-in-settings",
     level="error",
-    source="a release can be read by everybody on the box",
+    source="flags of a release can be read by everybody on the box, and a digest is no secret",
     remedy="Take it out; put a proxy that asks for the key before the port.",
 )
 def secret_in_settings(plan: BoxPlan) -> Said:
@@ -52,7 +58,7 @@ def secret_in_settings(plan: BoxPlan) -> Said:
         found = [flag for flag in ("api-key", "api-keys", "hf-token") if instance.args.get(flag)]
         found += [name for name in ("VLLM_API_KEY", "HF_TOKEN") if instance.env.get(name)]
         for name in found:
-            yield f"{instance.name} has {name} in its settings", "take it out; put a proxy with the key before the port"
+            yield f"{instance.name} has {name} in its settings", NO_SECRET["hf" if "hf" in name.lower() else "api"]
 
 
 @rule(

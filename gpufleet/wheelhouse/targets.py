@@ -40,7 +40,7 @@ def of_stacks(
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
     if problems := incomplete(stacks):
         raise ConfigError(problems)
-    mirrors = Settings.model_validate(dict(given)).mirrors
+    settings = Settings.model_validate(dict(given))
     chosen = [stacks.find(name, "--stack") for name in names]
     known = {arch for stack in stacks.values() for arch in stack.arch}
     problems = [f"--arch: no stack is for {arch!r}{nearest(arch, known)}" for arch in archs if arch not in known]
@@ -62,7 +62,9 @@ def of_stacks(
         ]
     if problems:
         raise ConfigError(problems)
-    return _once(Target(Runtime(stack, python), mirrors) for stack in chosen for python in (pythons or stack.python))
+    chosen = [stack.with_options(settings.options, "--set options") for stack in chosen]
+    runtimes = [Runtime(stack, python) for stack in chosen for python in (pythons or stack.python)]
+    return _once(Target(runtime, settings.mirrors) for runtime in runtimes)
 
 
 def _once(targets: Iterable[Target]) -> list[Target]:

@@ -17,8 +17,10 @@ from click.testing import CliRunner
 
 from gpufleet import known
 from gpufleet.cli import main
+from gpufleet.errors import ConfigError
 from gpufleet.runtime import Runtime
 from gpufleet.settings import Fetch
+from gpufleet.wheelhouse import targets
 from gpufleet.wheelhouse.prepare import ready
 from gpufleet.wheelhouse.progress import size
 from gpufleet.wheelhouse.store import Store
@@ -187,3 +189,16 @@ def waited_for(process: subprocess.Popen[Any], store: Path) -> Path:
                 return path
         time.sleep(0.05)  # the server is of this process, and may have no thread of its own
     raise AssertionError("it ended before it was interrupted")
+
+
+def test_a_named_stack_with_an_option_is_fetched_with_its_packages() -> None:
+    def meant(options: list[str]) -> Runtime:
+        (target,) = targets.of_stacks(["vllm-0.27.1"], [], ["3.12"], {"options": options})
+        return target.runtime
+
+    assert meant(["lmcache"]).stack.chosen == ("lmcache",)
+    assert "lmcache==" in meant(["lmcache"]).stack.lock_text("3.12") and "lmcache==" not in meant([]).stack.lock_text(
+        "3.12"
+    )
+    with pytest.raises(ConfigError, match="has no option 'lmcash'"):
+        meant(["lmcash"])
