@@ -166,8 +166,8 @@ def test_the_catalogue_is_listed_with_what_can_be_installed(folder: Path) -> Non
     planned = {key: value for key, value in PAGE.items() if key not in ("lock", "uv")} | {"name": "planned"}
     (folder / "files/stacks/planned.yaml").write_text(yaml.safe_dump(planned))
     rows = {line.split()[0]: line.split()[1:] for line in call().output.splitlines()}
-    assert rows["small"] == ["cpu", "no", "3.12", "3.11", "yes"]
-    assert rows["planned"] == ["cpu", "no", "3.12", "3.11", "no,", "it", "has", "no", "lock"]
+    assert rows["small"] == ["cpu", "no", "3.11", "3.12", "yes"]
+    assert rows["planned"] == ["cpu", "no", "3.11", "3.12", "no,", "it", "has", "no", "lock"]
     assert rows["vllm-0.27.1-sm75"][:2] == ["sm75", "all"]
 
 
