@@ -100,8 +100,9 @@ class Client:
             timer.start()
             data = None if body is None else json.dumps(body).encode()
             connection.request(method, path, data, {"Content-Type": "application/json"} if data else {})
-            answer = connection.getresponse()
-            text = answer.read(LARGEST + 1)
+            # Closed by itself, too: while it is not read to its end, it keeps the connection open.
+            with connection.getresponse() as answer:
+                text = answer.read(LARGEST + 1)
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unanswered(_late(seconds) if late.is_set() else _reason(error))
         finally:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -134,3 +136,12 @@ class Server:
             return  # the client has gone
         if hangs:
             self.released.wait()
+
+
+def close(listener: socket.socket, thread: threading.Thread) -> None:
+    """Close what a thread accepts on, after the thread: its number may be the next server's a moment later."""
+    with suppress(OSError):  # nobody is connected to a listener; it wakes who accepts all the same
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(10)
+    assert not thread.is_alive()
+    listener.close()

@@ -12,6 +12,7 @@ import pytest
 
 from hostkit import gate_http
 from hostkit.gate_http import Client, Refused, Unanswered
+from tests.unit.servers import close
 
 HEAD = b"HTTP/1.1 200 OK\r\n"
 
@@ -23,7 +24,8 @@ class Raw:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.pieces, self.pause, self.over = pieces, pause, threading.Event()
         self.client = Client("127.0.0.1", self.listener.getsockname()[1])
-        threading.Thread(target=self.serve, daemon=True).start()
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
 
     def serve(self) -> None:
         while not self.over.is_set():
@@ -42,7 +44,7 @@ class Raw:
 
     def close(self) -> None:
         self.over.set()
-        self.listener.close()
+        close(self.listener, self.thread)
 
 
 @pytest.fixture

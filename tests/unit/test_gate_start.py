@@ -17,6 +17,7 @@ from hostkit.gate_http import Client
 from hostkit.gate_life import Life
 from hostkit.gate_start import Start
 from tests.unit.engine import Engine, engine, service, wanted
+from tests.unit.servers import close
 
 __all__ = ["engine", "service"]  # fixtures
 Service = dict[str, Any]
@@ -178,7 +179,8 @@ def test_an_answer_that_is_no_http_is_no_answer(service: Service) -> None:
             while True:
                 listener.accept()[0].sendall(b"nonsense\r\n\r\n")
 
-    threading.Thread(target=babble, daemon=True).start()
+    thread = threading.Thread(target=babble, daemon=True)
+    thread.start()
     with pytest.raises(Failure, match="did not answer"):
         gate.run("x.service", listener.getsockname()[1], wanted(timeout=0.7), time.time(), None)
-    listener.close()
+    close(listener, thread)
