@@ -230,9 +230,10 @@ def serving(lab: SmallLab, **more: Any) -> dict[str, Any]:
     return {"serve": [state.load(lab.where).model["name"]], **more}
 
 
-def untouched(lab: SmallLab, box: str) -> None:
+def untouched(lab: SmallLab, box: str, left: str = "") -> None:
+    """`left`: what is in the folder of states."""
     assert lab.sh(box, "ls /opt/gpufleet") == "kit"
-    assert lab.sh(box, "ls -d /var/lib/gpufleet /etc/systemd/system/gpufleet-* 2>/dev/null || :") == ""
+    assert lab.sh(box, "ls /var/lib/gpufleet /etc/systemd/system/gpufleet-* 2>/dev/null || :") == left
     assert lab.sh(box, "id gpufleet 2>/dev/null || :") == ""
 
 
@@ -277,7 +278,8 @@ def test_a_package_that_apt_does_not_know(lab: SmallLab, tmp_path: Path) -> None
     line = done.problem("lab-2")
     assert done.code == 1 and done.state("lab-1") == "nothing to do", done.output
     assert "apt knows no package" in line and "g++" in line and "libnuma1" in line
-    untouched(lab, "lab-2")
+    untouched(lab, "lab-2", left="journal.jsonl")  # which tells of the lock
+    assert lab.sh("lab-2", "grep -vc locked /var/lib/gpufleet/journal.jsonl", code=1) == "0"
 
 
 def test_another_key_than_nvidias(lab: SmallLab, tmp_path: Path) -> None:
