@@ -233,7 +233,8 @@ def serving(lab: SmallLab, **more: Any) -> dict[str, Any]:
 def untouched(lab: SmallLab, box: str, left: str = "") -> None:
     """`left`: what is in the folder of states."""
     assert lab.sh(box, "ls /opt/gpufleet") == "kit"
-    assert lab.sh(box, "ls /var/lib/gpufleet /etc/systemd/system/gpufleet-* 2>/dev/null || :") == left
+    assert lab.sh(box, "ls -A /var/lib/gpufleet 2>/dev/null || :") == left
+    assert lab.sh(box, "ls -d /etc/systemd/system/gpufleet-* 2>/dev/null || :") == ""
     assert lab.sh(box, "id gpufleet 2>/dev/null || :") == ""
 
 
