@@ -47,10 +47,10 @@ class Callbacks(BaseStateCallback):
     def operation_end(state: State, op_hash: str) -> None:
         """Raises Stop, which ends the run before the next operation."""
         _wait_for_the_end()
-        for host, operations in state.ops.items():
-            meta = operations[op_hash].operation_meta if op_hash in operations else None
-            steps = session.of(host.name).steps
-            if meta and meta.is_complete() and steps:
+        # pyinfra lists those, too, that --limit leaves out: of them there is nothing to say.
+        for host in [host for host, operations in state.ops.items() if op_hash in operations]:
+            meta, steps = state.ops[host][op_hash].operation_meta, session.of(host.name).steps
+            if meta.is_complete() and steps:
                 steps[-1].changed = meta.did_change()
         if session.stop:
             raise session.stop

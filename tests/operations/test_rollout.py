@@ -118,7 +118,8 @@ def test_limit_and_boxes_without_change(tmp_path: Path) -> None:
         assert done.returncode == 0 and fleet.switched == ["box-3"], done.stdout
         assert "Wave 1 of 1: box-3" in done.stdout
         assert fleet.verbs("box-1") == ["lock", "lock"] and fleet.verbs("box-2") == []
-        assert report(folder)["limit"] == ["box-1", "box-3"]
+        assert report(folder)["limit"] == ["box-1", "box-3"] == list(report(folder)["boxes"])
+        assert "box-2" not in done.stdout.split("Grand total")[1]
 
 
 def test_settings_of_the_run_have_to_be_the_same(tmp_path: Path) -> None:
