@@ -106,7 +106,7 @@ def _held(plan: BoxPlan) -> dict[str, str]:
     return {
         name: f"held since {held['since']} on release {held['digest']}"
         + (f" by {held['by']}" if held.get("by") else "")
-        + f", until `gpufleet unhold` ({plan.name} {name})"
+        + f", until `gpufleet unhold INVENTORY {plan.name}/{name}`"
         for name, found in (plan.facts.get("instances") or {}).items()
         if (held := found.get("held")) and found.get("current")
     }
@@ -199,7 +199,9 @@ def _unfinished(found: Mapping[str, Any], digest: str, others: bool) -> list[str
 
 
 def _restarts(reasons: Sequence[str]) -> bool:
-    return any(reason not in UNTOUCHED and not reason.endswith(".service: missing") for reason in reasons)
+    """A unit that is missing, and the links of a release, are put back beside a service that runs on."""
+    still = (*UNTOUCHED, *(f"{link}: {how}" for link in ("runtime", "model") for how in ("missing", "modified")))
+    return any(reason not in still and not reason.endswith(".service: missing") for reason in reasons)
 
 
 def _down(found: Mapping[str, Any]) -> str:

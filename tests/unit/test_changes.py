@@ -153,6 +153,13 @@ def test_how_long_it_was_down_the_last_time_is_said_before_it_is_taken_down() ->
     assert changes(plan(facts)).lines()[0].endswith(": its service is failed")
 
 
+def test_what_is_put_right_beside_a_running_service_takes_none_down() -> None:
+    facts = deployed()
+    for drift in ("runtime: missing", "model: modified", "/etc/systemd/system/gpufleet-tiny.service: missing"):
+        facts["instances"]["tiny"]["drift"] = [drift]
+        assert changes(plan(facts)).lines()[0].endswith(f": {drift}")
+
+
 def test_an_activation_that_was_cut_off_is_a_reason() -> None:
     facts = deployed()
     facts["instances"]["tiny"]["activation"] = {"to": "2" * 16, "step": "gating"}
@@ -167,7 +174,7 @@ def test_an_instance_that_is_held_is_left_alone() -> None:
     assert not found and found.lines() == []
     assert found.notes() == [
         f"tiny is left as it is: held since 2026-11-29T17:40:00Z on release {'1' * 16} by ann@desk, until "
-        "`gpufleet unhold` (box-1 tiny)"
+        "`gpufleet unhold INVENTORY box-1/tiny`"
     ]
     other = changes(plan(facts, {"serve": []}))
     assert other.leaving == [] and list(other.held) == ["tiny"]
