@@ -27,9 +27,8 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def install() -> None:
     for number in SIGNALS:
-        if (
-            signal.getsignal(number) != signal.SIG_IGN
-        ):  # as nohup has it, and a shell for what it puts in the background
+        # Ignored: as nohup has it, and a shell for what it puts in the background.
+        if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _interrupted)
     atexit.register(_at_exit)
     pyinfra_cli.cli._exit = _exit
