@@ -25,7 +25,7 @@ def make(path: str, root: str, names: Iterable[str]) -> None:
 def unpack(path: str, root: str, folders: Sequence[str]) -> None:
     """Unpack into these folders below `root`, which must be real directories of it once they are there.
 
-    Raises Failure for anything but a plain file in one of them, before the first is written.
+    Raises Failure for anything but a plain file in one of them, or byte code, before the first is written.
     """
     try:
         with tarfile.open(path, "r:") as archive:
@@ -50,11 +50,16 @@ def check(entry: tarfile.TarInfo, path: str, root: str, folders: Sequence[str]) 
         raise refused(path, "{!r} in it is no plain file".format(name))
     if os.path.isabs(name) or os.path.normpath(name) != name or name.startswith(".."):
         raise refused(path, "{!r} in it is no name to unpack".format(name))
-    if not any(name.startswith(folder.strip("/") + "/") for folder in folders):
+    if not is_byte_code(name) and not any(name.startswith(folder.strip("/") + "/") for folder in folders):
         raise refused(path, "{!r} in it is in none of {}".format(name, ", ".join(folders)))
     place = os.path.dirname(os.path.join(root, name))
     if os.path.realpath(place) != os.path.join(os.path.realpath(root), os.path.dirname(name)):
         raise refused(path, "{!r} in it would go through a link".format(name))
+
+
+def is_byte_code(name: str) -> bool:
+    """Whether a path is one where Python looks for a compiled module."""
+    return name.endswith(".pyc") and os.path.basename(os.path.dirname(name)) == "__pycache__"
 
 
 def refused(path: str, why: str) -> Failure:

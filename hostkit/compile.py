@@ -19,19 +19,25 @@ from hostkit.errors import Failure
 MIB_PER_JOB = 2048
 
 
-def run(spec: dict, tree: str, scratch: str) -> Optional[dict]:
+def passed_on(spec: dict) -> Optional[dict]:
+    """What a like box compiled, when its archive is whole in this box's store and may be used here; else None."""
+    known = spec.get("compiled")
+    return dict(known) if spec["compile"] and known and usable(known) else None
+
+
+def run(spec: dict, tree: str, scratch: str, known: Optional[dict] = None) -> Optional[dict]:
     """Fill the folders of the spec's `compile` steps; None when it has none.
 
-    Returns {"filename", "sha256", "size", "glibc"} of an archive of them in the box's store. Raises Failure naming the
-    step.
+    + known: what `passed_on` answered; it is unpacked then, with the byte code where that is in it
+    Returns {"filename", "sha256", "size", "glibc", "byte_code"} of an archive in the box's store, of those folders and
+    of the packages' byte code. Raises Failure naming the step.
     """
     wanted = spec["compile"]
     if not wanted:
         return None
     packages = install.site_packages(tree, spec["python"])
     folders = [step["into"] for step in wanted]
-    known = spec.get("compiled")
-    if known and usable(known):
+    if known:
         events.log("unpacking what another box compiled ({})".format(known["filename"]))
         path = store.path(known["filename"], known["sha256"])
         archive.unpack(path, packages, folders)
@@ -44,7 +50,7 @@ def run(spec: dict, tree: str, scratch: str) -> Optional[dict]:
     for folder in folders:
         install.make_readable(os.path.join(packages, folder))
     with space.told_when_full(store.ROOT, spec["name"]):  # which may be a link to another disk
-        return keep(spec["name"], packages, made)
+        return keep(spec["name"], packages, made + byte_code(packages))
 
 
 def one(spec: dict, step: dict, toolkit: str, tree: str, packages: str, scratch: str) -> None:
@@ -138,6 +144,11 @@ def found(packages: str, folders: "list[str]") -> "list[str]":
     return sorted(names)
 
 
+def byte_code(packages: str) -> "list[str]":
+    """All compiled modules of the packages, by path relative to them."""
+    return [name for name in found(packages, [""]) if archive.is_byte_code(name)]
+
+
 def not_plain(packages: str, folder: str) -> Optional[str]:
     """What is below a folder of the packages, or the folder itself, that is neither a plain file nor a directory."""
     top = os.path.join(packages, folder)
@@ -170,7 +181,8 @@ def keep(name: str, packages: str, made: "list[str]") -> dict:
         os.replace(aside, path)
     finally:
         files.with_suppressed_unlink(aside)  # on a full disk nothing of it may stay in the way
-    return {"filename": filename, "sha256": sha256, "size": os.path.getsize(path), "glibc": glibc()}
+    size = os.path.getsize(path)
+    return {"filename": filename, "sha256": sha256, "size": size, "glibc": glibc(), "byte_code": True}
 
 
 def usable(known: dict) -> bool:

@@ -17,6 +17,8 @@ OFFLINE = {
     "UV_PYTHON_DOWNLOADS": "never",
     "UV_PYTHON_PREFERENCE": "only-system",  # one that uv keeps below /root no service may read
     "UV_LINK_MODE": "hardlink",
+    # By what a source holds and not by its time, which is another on each box: so byte code can be passed on.
+    "PYC_INVALIDATION_MODE": "CHECKED_HASH",
 }
 AGAIN = "read the message; when it names a file, deploy again: a damaged one is fetched anew"
 
@@ -70,10 +72,11 @@ def require_stocked(wanted: list) -> None:
             )
 
 
-def environment(spec: dict, tree: str, work: str) -> None:
+def environment(spec: dict, tree: str, work: str, byte_code: bool = True) -> None:
     """Make the virtual environment `tree` of the spec's lock and of its wheels that no lock names.
 
     + work: a directory of this attempt, on the same file system, for uv's cache and links to the wheels
+    + byte_code: whether it is made here, and does not come from another box
     `tree` may be renamed when it is done: nothing in it says where it lies. Raises Failure.
     """
     wheels = [item for item in spec["files"] if item["sha256"] != spec["uv"]["sha256"]]
@@ -92,7 +95,7 @@ def environment(spec: dict, tree: str, work: str) -> None:
     events.log("making the virtual environment {} of {} wheels".format(spec["name"], len(wheels)))
     step(spec, tree, [program, "venv", "--relocatable", "--no-project", "--python", spec["python"], tree], env)
     install = [program, "pip", "install", "--python", python, "--no-index", "--find-links", links, "--no-deps",
-               "--require-hashes", "--compile-bytecode", "-r", lock]  # fmt: skip
+               "--require-hashes", *(["--compile-bytecode"] if byte_code else []), "-r", lock]  # fmt: skip
     try:
         step(spec, tree, install, env)
     except Failure:

@@ -45,8 +45,9 @@ def run(spec: dict) -> dict:
 
 
 def make(spec: dict, directory: str, tree: str, building: str) -> None:
-    install.environment(spec, tree, building)
-    compiled = compile.run(spec, tree, os.path.join(building, "scratch"))
+    known = compile.passed_on(spec)
+    install.environment(spec, tree, building, byte_code=not (known and known.get("byte_code")))
+    compiled = compile.run(spec, tree, os.path.join(building, "scratch"), known)
     verified = verify.run(spec, directory, tree, building)
     wanted = [item["sha256"] for item in spec["files"]]
     facts = {**spec["facts"], "files": wanted, "uv": spec["uv"], "verified": verified, "compiled": compiled}

@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hostkit import archive, compile, files, runtime
+from hostkit import archive, compile, files, install, runtime
 from hostkit.errors import Failure
 from tests.unit.workshop import Workshop, wheel
 
@@ -78,13 +80,44 @@ def test_the_archive_holds_what_was_made_and_like_boxes_need_no_compiler(box: Wo
     made = first["compiled"]
     assert made["filename"] == "engine-1-compiled.tar" and files.sha256(str(box.stored(made))) == made["sha256"]
     with tarfile.open(box.stored(made)) as inside:
-        assert inside.getnames() == [f"{INTO}/sm75/engine.so", f"{INTO}/sm75/seen.json"]
+        code, *compiled = inside.getnames()
+    assert compiled == [f"{INTO}/sm75/engine.so", f"{INTO}/sm75/seen.json"]
+    assert code == f"engine/__pycache__/__init__.cpython-{sys.version_info.major}{sys.version_info.minor}.pyc"
     wanted = (prebuilt(first) / "sm75/engine.so").read_bytes()
     os.rename(first["path"], box.root / "elsewhere")
     (home / "bin/nvcc").unlink()
-    second = runtime.run(spec_of(box, compiled={key: made[key] for key in ("filename", "sha256", "glibc")}))
+    second = runtime.run(spec_of(box, compiled={key: made[key] for key in made if key != "size"}))
     assert (prebuilt(second) / "sm75/engine.so").read_bytes() == wanted
     assert second["compiled"] == made
+
+
+@pytest.mark.usefixtures("unverified")
+def test_byte_code_is_passed_on_and_python_takes_it_whatever_the_time_of_its_source(
+    box: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box.toolkit()
+    first = runtime.run(spec_of(box))
+    (code,) = Path(first["path"]).glob("lib/python*/site-packages/engine/__pycache__/*.pyc")
+    wanted = code.read_bytes()
+    os.rename(first["path"], box.root / "elsewhere")
+    calls: list[list[str]] = []
+    step = install.step
+    monkeypatch.setattr(
+        install, "step", lambda spec, tree, arguments, env: (calls.append(arguments), step(spec, tree, arguments, env))
+    )
+    runtime.run(spec_of(box, compiled=first["compiled"]))
+    assert not any("--compile-bytecode" in call for call in calls)
+    assert code.read_bytes() == wanted
+    source = code.parent.parent / "__init__.py"
+    os.utime(source, (1, 1))
+    found = subprocess.run(
+        [sys.executable, "-v", "-B", "-c", "import engine"],
+        env={**os.environ, "PYTHONPATH": str(source.parent.parent)},
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stderr
+    assert f"{code} matches {source}" in found
 
 
 @pytest.mark.usefixtures("unverified")
