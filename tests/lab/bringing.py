@@ -1,13 +1,15 @@
 """Brings files to real boxes as an operation does, over pyinfra's own connections: a program of its own for the tests.
 
 A JSON object on standard input: {"boxes": {name: {data of pyinfra}}, "items": [{filename, sha256, size}], "store": the
-folder they lie in, "peers", "addresses": {sha256: url}}. One JSON line comes out for each thing that a box says, and a
-last one {"sent", "failed": {box: line}, "came": {box: {source: bytes}}, "seconds"}.
+folder they lie in, "peers", "addresses": {sha256: url}, "pace": bytes per second of each connection, as a slower
+network has it}. One JSON line comes out for each thing that a box says, and a last one
+{"sent", "failed": {box: line}, "came": {box: {source: bytes}}, "seconds"}.
 """
 
 from __future__ import annotations
 
 import json
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -21,6 +23,8 @@ from pyinfra.api import Config, Inventory, State
 from gpufleet.errors import BoxError
 from operations import remote
 from operations.swarm import bring, swarm
+
+SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; the socket module does not have it
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ def main() -> None:
 
     def meet(box: Box) -> None:
         box.host.connector.connect()
+        if pace := given.get("pace"):
+            box.host.connector.client.get_transport().sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pace)
         remote.probe(box.host, ())
 
     def one(box: Box) -> None:

@@ -62,17 +62,21 @@ class Box(Workshop):
                             if not (self.root / "usr/local/cuda-13.0/include" / name).exists():
                                 self.put(f"/usr/local/cuda-13.0/include/{name}", wheel.read(entry))
 
-    def bring(self, paths: list[tuple[Item, Path]]) -> int:
-        """Files into its store over SSH, as an operation does it; returns the bytes that left the controller."""
+    def bring(self, paths: list[tuple[Item, Path]], pace: int | None = None) -> int:
+        """Files into its store over SSH, as an operation does it; returns the bytes that left the controller.
+
+        + pace: bytes per second at most
+        """
         folder = self.lab.where.home / "by-hash" / self.name
         for item, path in paths:
             link = folder / item.sha256 / item.filename
             link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(path)
+            if not link.is_symlink():
+                link.symlink_to(path)
         items = [{"filename": item.filename, "sha256": item.sha256, "size": item.size} for item, _ in paths]
         done = subprocess.run(
             [sys.executable, "-m", "tests.lab.bringing"],
-            input=json.dumps({"boxes": {self.name: self.ssh}, "items": items, "store": str(folder)}),
+            input=json.dumps({"boxes": {self.name: self.ssh}, "items": items, "store": str(folder), "pace": pace}),
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
@@ -89,10 +93,19 @@ class Box(Workshop):
         assert last["event"] == "result", (last, told)
         return last, told
 
-    def copied(self, paths: list[Path]) -> None:
-        """Plainly copied to the box with scp: what the bringing is compared with."""
-        self.lab.sh(self.name, "mkdir -p /root/copied")
+    def copied(self, tree: Path, pace: int) -> None:
+        """A ready runtime, plainly copied to the box by tar over ssh: what the bringing is compared with."""
         options = ["-i", self.ssh["ssh_key"], "-o", f"UserKnownHostsFile={self.ssh['ssh_known_hosts_file']}"]
-        target = f"root@{self.ssh['ssh_hostname']}:/root/copied/"
-        subprocess.run(["scp", "-q", *options, *map(str, paths), target], check=True)
-        self.lab.sh(self.name, "sync -f /root/copied && rm -r /root/copied")
+        unpack = "mkdir /opt/copied && tar -C /opt/copied -xf - && sync -f /opt/copied"
+        target = ["ssh", "-q", *options, f"root@{self.ssh['ssh_hostname']}", unpack]
+        packing = subprocess.Popen(["tar", "-C", str(tree), "-cf", "-", "."], stdout=subprocess.PIPE)
+        copying = subprocess.Popen(target, stdin=subprocess.PIPE)
+        assert packing.stdout is not None and copying.stdin is not None
+        began, done = time.monotonic(), 0
+        while block := packing.stdout.read(1 << 20):
+            copying.stdin.write(block)
+            done += len(block)
+            time.sleep(max(0.0, began + done / pace - time.monotonic()))
+        copying.stdin.close()
+        assert packing.wait() == 0 and copying.wait() == 0
+        self.lab.sh(self.name, "rm -r /opt/copied")
