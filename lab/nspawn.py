@@ -20,7 +20,7 @@ BOOT_SECONDS = 120
 CGROUPS = Path("/sys/fs/cgroup")
 RUNTIME = Path("/run/systemd/nspawn")
 # nspawn ends with 133 when the box reboots, for a service manager to start it again: here this loop does
-KEEPER = 'while :; do "$@"; [ $? -eq 133 ] || exit; done'
+KEEPER = 'while :; do "$@"; ended=$?; [ $ended -eq 133 ] || break; done; echo "systemd-nspawn ended with $ended"'
 
 
 def machine(settings: Settings, name: str) -> str:

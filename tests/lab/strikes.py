@@ -238,15 +238,15 @@ def struck_at_random(target: Target, seed: str, number: int) -> str:
     before, bad = target.current(), dice.random() < 0.3
     to = target.bad if bad else target.other()
     caller, told = target.activate(to), "bad" if bad else "good"
-    for _ in range(dice.choice([1, 1, 2])):
-        wait, strike = dice.uniform(0, 4), dice.choice(sorted(STRIKES))
-        told += f", {strike} after {wait:.2f} s"
-        time.sleep(wait)
-        if strike == "controller":
-            leave(caller)
-        else:
-            {"kit": kill_kit, "power": cut_power}[strike](target)
     try:
+        for _ in range(dice.choice([1, 1, 2])):
+            wait, strike = dice.uniform(0, 4), dice.choice(sorted(STRIKES))
+            told += f", {strike} after {wait:.2f} s"
+            time.sleep(wait)
+            if strike == "controller":
+                leave(caller)
+            else:
+                {"kit": kill_kit, "power": cut_power}[strike](target)
         caller.wait(SETTLE_SECONDS)
         target.settle({before} if bad else {before, to})
     except Exception as error:
