@@ -58,7 +58,10 @@ def facts(whole: Any, headers: Headers, beside: Any = None, head: Headers | None
         vision_mib=tensors.mib(tensors.total(other.values())),
         mtp=_mtp(found, mtp) if mtp else None,
     )
-    return Facts(architecture, _notes(found, architecture, said, mtp))
+    notes = _notes(found, architecture, said, mtp)
+    if said is None and tensors.narrow_modules(text):
+        notes.append("tensors are quantised, and config.json has no quantization_config: an engine has to be told how")
+    return Facts(architecture, notes)
 
 
 def _architecture(found: Config, **more: Any) -> Architecture:

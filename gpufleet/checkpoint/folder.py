@@ -54,5 +54,9 @@ class Folder:
     def revision(self, files: dict[str, File]) -> str:
         return hashing.revision(files)
 
+    @property
+    def title(self) -> str:
+        return self.path.name
+
     def name(self) -> str:
         return self.path.name

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
 PUBLIC = "https://huggingface.co"
-TOKEN = "give a token: HF_TOKEN, or hf auth login"
+LOG_IN = "give a token: HF_TOKEN, or hf auth login"
 
 
 def endpoint() -> str:
@@ -103,6 +103,10 @@ class Hub:
     def revision(self, files: dict[str, File]) -> str:
         return self.commit[:12]
 
+    @property
+    def title(self) -> str:
+        return self.repo
+
     def name(self) -> str:
         return self.repo.rpartition("/")[2]
 
@@ -117,17 +121,17 @@ class Hub:
                 ["HF_HUB_OFFLINE is set, so the hub is not asked: take it out of the environment"]
             ) from None
         except errors.GatedRepoError:
-            raise FetchError(f"{self.where} is gated: accept its terms at {PUBLIC}/{self.repo}, and {TOKEN}") from None
+            raise FetchError(f"{self.where} is gated: accept its terms at {PUBLIC}/{self.repo}, and {LOG_IN}") from None
         except errors.RevisionNotFoundError:
             raise ConfigError([f"{self.repo} has no revision {self._wanted}; its page on the hub lists them"]) from None
         except errors.RepositoryNotFoundError:
             problem = f"{self.endpoint} has no repository {self.repo}, or it is private"
-            raise ConfigError([f"{problem}: correct the name, or {TOKEN}"]) from None
+            raise ConfigError([f"{problem}: correct the name, or {LOG_IN}"]) from None
         except errors.HFValidationError as error:
             raise ConfigError([f"{self.where} is no repository: {' '.join(str(error).split())}"]) from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code
-            remedy = TOKEN if status in (401, 403) else "call it again later, or set HF_ENDPOINT to a mirror"
+            remedy = LOG_IN if status in (401, 403) else "call it again later, or set HF_ENDPOINT to a mirror"
             raise FetchError(f"{self.where}: {self.endpoint} answered {status}; {remedy}") from None
         except (OSError, errors.HTTPError) as error:
             remedy = "mend the network, or set HF_ENDPOINT to a mirror"

@@ -56,7 +56,9 @@ def method(found: Mapping[str, Any] | None) -> Method:
         if algo.startswith("FP8"):
             return "fp8"
         said = f"modelopt with quant_algo {algo or 'not given'}"
-    raise UnknownFact(f"config.json: quantization_config.quant_method {said or 'is missing, it'} is not known here")
+    if not said:
+        raise UnknownFact("config.json: quantization_config has no quant_method: no engine of gpufleet reads that")
+    raise UnknownFact(f"config.json: quantization_config.quant_method {said} is none that is known here")
 
 
 def _fp4(found: Mapping[str, Any]) -> bool:

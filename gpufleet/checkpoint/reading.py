@@ -22,10 +22,13 @@ SHOWN = 3  # names in a message
 class Files(Protocol):
     """A place with files: a folder, an address, a repository of the hub.
 
-    + where: how it is called in messages
+    + where: how it is called in messages; title: how the model is called there, in full
     """
 
     where: str
+
+    @property
+    def title(self) -> str: ...
 
     def sizes(self) -> Mapping[str, int]:
         """Bytes of each file that there is, by its path. Raises ConfigError or FetchError."""

@@ -173,6 +173,10 @@ class Web:
     def revision(self, files: dict[str, File]) -> str:
         return hashing.revision(files)
 
+    @property
+    def title(self) -> str:
+        return self.name()
+
     def name(self) -> str:
         """The last part of the address that is a name: of a hub's own, the one before `resolve`."""
         path = [unquote(part) for part in urlsplit(self.where).path.split("/") if part]

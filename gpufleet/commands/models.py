@@ -68,7 +68,7 @@ def add(
             there = folder / f"{wanted}.yaml" if folder else None
             before, of = _before(wanted, there)
             if before is None:
-                text = page.new(wanted, adding.title(place.where, found.architecture), found.values)
+                text = page.new(wanted, adding.title(place.title, found.architecture), found.values)
             else:
                 values = found.values if mtp_head else {k: v for k, v in found.values.items() if k != "mtp_head"}
                 text = page.renew(before, values)
