@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import yaml
+
+from gpufleet import yaml_page
 from gpufleet.architecture import Architecture
 from gpufleet.checkpoint import facts as told
-from gpufleet.checkpoint import page, reading, tensors
+from gpufleet.checkpoint import page, places, reading, tensors
 from gpufleet.checkpoint.reading import Files
 from gpufleet.errors import ConfigError
 from gpufleet.models import MtpHead
@@ -48,6 +51,20 @@ def look(place: Files, head: tuple[Files, str] | None, shaped: bool, say: Say) -
         del values["architecture"]
     notes = [*found.notes, *(facts.notes if facts else [])]
     return Added(values, facts.architecture if facts else None, notes)
+
+
+def head_of(text: str) -> tuple[Files, str] | None:
+    """The place and the file of the MTP head that a page has already. Raises ConfigError."""
+    try:
+        page_ = yaml_page.load(text)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return None  # what is wrong with it is said when the page is checked
+    if not isinstance(page_, dict) or not page_.get("mtp_head"):
+        return None
+    found = read(MtpHead, page_["mtp_head"], "the page: mtp_head")
+    source = found.source
+    where = f"hf:{source.hub}@{source.commit}" if source.hub else source.http or source.path or ""
+    return places.place(where, None, (found.file,)), found.file
 
 
 def _head(place: Files, file: str) -> dict[str, Any]:

@@ -60,9 +60,9 @@ def _of_hub(address: str, revision: str | None) -> Hub | None:
     return None
 
 
-def head(source: str) -> tuple[str, str]:
-    """`SOURCE` and `FILE` of `SOURCE[:FILE]`."""
-    found, colon, file = source.rpartition(":")
-    if colon and file.endswith(".safetensors") and not file.startswith("//"):
-        return found, file
-    return source, HEAD_FILE
+def head(given: str) -> tuple[Files, str]:
+    """The place and the file of `SOURCE[:FILE]`. Raises ConfigError."""
+    source, colon, file = given.rpartition(":")
+    if not colon or not file.endswith(".safetensors") or file.startswith("//"):
+        source, file = given, HEAD_FILE
+    return place(source, None, (file,)), file

@@ -60,18 +60,17 @@ def add(
     try:
         with configuration():
             place = places.place(source, revision)
-            head = _head(mtp_head) if mtp_head else None
             wanted = name or _name(place.name())
             if not re.match(NAME, wanted):
                 raise ConfigError([f"{wanted!r} is no name of a model: give one with --name"])
-            found = adding.look(place, head, not shapeless, _say)
             there = folder / f"{wanted}.yaml" if folder else None
             before, of = _before(wanted, there)
+            head = places.head(mtp_head) if mtp_head else adding.head_of(before or "")
+            found = adding.look(place, head, not shapeless, _say)
             if before is None:
                 text = page.new(wanted, adding.title(place.title, found.architecture), found.values)
             else:
-                values = found.values if mtp_head else {k: v for k, v in found.values.items() if k != "mtp_head"}
-                text = page.renew(before, values)
+                text = page.renew(before, found.values)
             _check(text, wanted)
     except FetchError as error:
         click.echo(terminal.plain(f"gpufleet: {error}"), err=True)
@@ -86,13 +85,6 @@ def add(
         click.echo(terminal.plain(text), nl=False)
     else:
         _write(there, text, force)
-
-
-def _head(given: str):  # type: ignore[no-untyped-def]
-    from gpufleet.checkpoint import places
-
-    where, file = places.head(given)
-    return places.place(where, None, (file,)), file
 
 
 def _say(text: str) -> None:
