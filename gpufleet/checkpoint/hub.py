@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PUBLIC = "https://huggingface.co"
 LOG_IN = "give a token: HF_TOKEN, or hf auth login"
+REMEDIES = {401: LOG_IN, 403: LOG_IN, 404: "correct the name, or set HF_ENDPOINT to where it is"}
 
 
 def endpoint() -> str:
@@ -131,7 +132,7 @@ class Hub:
             raise ConfigError([f"{self.where} is no repository: {' '.join(str(error).split())}"]) from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code
-            remedy = LOG_IN if status in (401, 403) else "call it again later, or set HF_ENDPOINT to a mirror"
+            remedy = REMEDIES.get(status, "call it again later, or set HF_ENDPOINT to a mirror")
             raise FetchError(f"{self.where}: {self.endpoint} answered {status}; {remedy}") from None
         except (OSError, errors.HTTPError) as error:
             remedy = "mend the network, or set HF_ENDPOINT to a mirror"
