@@ -13,7 +13,6 @@ import click
 from gpufleet import terminal
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import BOX_FAILED, ConfigError
-from gpufleet.schema import NAME
 
 PAGES = Path("files/models")
 
@@ -54,6 +53,7 @@ def add(
     Exit codes: 0; 1 a file could not be had; 2 the call or the checkpoint is wrong, or the page differs.
     """
     from gpufleet.checkpoint import adding, page, places
+    from gpufleet.schema import NAME
     from gpufleet.wheelhouse.items import FetchError
 
     folder = None if printed and into is None else _folder(into)
