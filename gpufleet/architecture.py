@@ -60,7 +60,7 @@ class Architecture(Data):
     linear: Linear | None = None
     experts: Positive | None = None
     experts_per_token: Positive | None = None  # those that the router chooses; a shared one is not counted
-    quantization: Literal["none", "awq", "gptq", "fp8", "compressed-tensors", "nvfp4"] = "none"
+    quantization: Literal["none", "awq", "gptq", "fp8", "compressed-tensors", "nvfp4", "mxfp4"] = "none"
     weights_mib: Annotated[
         int, Field(ge=1, le=4 << 20)
     ]  # in MiB, not bytes: the language model's, without vision and MTP

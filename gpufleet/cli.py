@@ -16,6 +16,7 @@ from gpufleet.commands.gc import gc
 from gpufleet.commands.history import history
 from gpufleet.commands.hold import hold, unhold
 from gpufleet.commands.logs import logs
+from gpufleet.commands.models import models
 from gpufleet.commands.patches import patches
 from gpufleet.commands.plan import plan
 from gpufleet.commands.restart import restart
@@ -51,6 +52,6 @@ def main() -> None:
 for _command in (
     *(plan, deploy, discover, fetch, diff, status, logs, history),
     *(rollback, hold, unhold, restart, unlock),
-    *(gc, patches, stacks),
+    *(gc, patches, stacks, models),
 ):
     main.add_command(_command)

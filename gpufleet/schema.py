@@ -77,8 +77,14 @@ def _one_line(value: str) -> str:
     return _encodable(value)
 
 
+def is_relative_path(value: str) -> bool:
+    """Whether it is a path inside a directory, of characters that a shell and an address take as they are."""
+    good = re.fullmatch(r"[A-Za-z0-9._+@=-][A-Za-z0-9._/+@=-]*", value)
+    return good is not None and not {"", ".", ".."} & set(value.split("/"))
+
+
 def _relative(value: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9._+@=-][A-Za-z0-9._/+@=-]*", value) or {"", ".", ".."} & set(value.split("/")):
+    if not is_relative_path(value):
         raise ValueError("is no path inside the directory")
     return value
 

@@ -16,7 +16,7 @@ ALLOWED = {
     "operations": {"operations", "gpufleet", "pyinfra", "pyinfra_cli", "paramiko", "gevent", "click"},
 }  # fmt: skip
 # What the controller fetches, it fetches as boxes do.
-FOLDERS = {"gpufleet/wheelhouse": {"hostkit"}}
+FOLDERS = {"gpufleet/wheelhouse": {"hostkit"}, "gpufleet/checkpoint": {"hostkit", "huggingface_hub"}}
 # A command that reaches boxes does it by the operations, imported only when it runs: the core stays pure.
 COMMANDS = {f"gpufleet/commands/{name}.py": {"operations"} for name in ("discover", "gc", "reach")}
 

@@ -1,0 +1,155 @@
+"""`gpufleet models`: pages of models, written from the checkpoints themselves."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import sys
+from pathlib import Path
+
+import click
+
+from gpufleet import terminal
+from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.errors import BOX_FAILED, ConfigError
+
+PAGES = Path("files/models")
+
+
+@click.group()
+def models() -> None:
+    """Pages of models: written from the checkpoints themselves."""
+
+
+@models.command()
+@click.argument("source")
+@click.option("--name", metavar="NAME", help="Of the model and its page; default: the checkpoint's, in small letters.")
+@click.option("--revision", metavar="REV", help="A branch, tag or commit of the repository; default: its main branch.")
+@click.option("--mtp-head", metavar="SOURCE[:FILE]", help="Another MTP head in place of the checkpoint's own.")
+@click.option("--into", type=click.Path(path_type=Path), metavar="DIR", help="Folder of pages; default: files/models.")
+@click.option("--print", "printed", is_flag=True, help="Write nothing: print the page.")
+@click.option("--force", is_flag=True, help="Write over a page that differs.")
+@click.option("--no-architecture", "shapeless", is_flag=True, help="Leave out, or as it is, what the model is.")
+def add(
+    source: str,
+    name: str | None,
+    revision: str | None,
+    mtp_head: str | None,
+    into: Path | None,
+    printed: bool,
+    force: bool,
+    shapeless: bool,
+) -> None:
+    """Write the page of the checkpoint at SOURCE: its files with sizes and sha256, and what it is.
+
+    SOURCE is a repository of the hub (owner/name, hf:owner/name@revision, or the address of its page), an http address
+    below which the files are, or a folder. Only headers are read, and for sha256 what its place does not tell.
+    HF_ENDPOINT names a mirror of the hub; a token is the one of the hub's own client (HF_TOKEN, hf auth login).
+
+    Of a model that has a page its recipe stays, with its comments: only revision, source, mtp_head and architecture
+    are renewed. A page in DIR that would change is shown, and written over with --force only.
+
+    Exit codes: 0; 1 a file could not be had; 2 the call or the checkpoint is wrong, or the page differs.
+    """
+    from gpufleet.checkpoint import adding, page, places
+    from gpufleet.schema import NAME
+    from gpufleet.wheelhouse.items import FetchError
+
+    folder = None if printed and into is None else _folder(into)
+    try:
+        with configuration():
+            place = places.place(source, revision)
+            wanted = name or _name(place.name())
+            if not re.match(NAME, wanted):
+                raise ConfigError([f"{wanted!r} is no name of a model: give one with --name"])
+            there = folder / f"{wanted}.yaml" if folder else None
+            before, of = _before(wanted, there)
+            head = places.head(mtp_head) if mtp_head else adding.head_of(before or "")
+            found = adding.look(place, head, not shapeless, _say)
+            if before is None:
+                text = page.new(wanted, adding.title(place.title, found.architecture), found.values)
+            else:
+                text = page.renew(before, found.values)
+            _check(text, wanted)
+    except FetchError as error:
+        click.echo(terminal.plain(f"gpufleet: {error}"), err=True)
+        sys.exit(BOX_FAILED)
+    if found.architecture:
+        _say(adding.in_words(found.architecture))
+    for note in found.notes:
+        _say(f"note: {note}")
+    if of is not None:
+        _say(f"the recipe is that of {of}")
+    if printed or there is None:
+        click.echo(terminal.plain(text), nl=False)
+    else:
+        _write(there, text, force)
+
+
+def _say(text: str) -> None:
+    click.echo(terminal.plain(text), err=True)
+
+
+def _name(called: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", called.lower()).strip("-._")
+
+
+def _folder(into: Path | None) -> Path:
+    """Where pages are, said before anything is read."""
+    if into is not None:
+        if not into.is_dir():
+            raise Wrong(f"there is no folder {into}: make it, or name another one")
+        return into
+    if not PAGES.is_dir() and not Path("deploy.py").is_file():
+        raise Wrong(f"there is no folder {PAGES} here: call it in the fleet's folder, or give --into DIR or --print")
+    return PAGES
+
+
+def _before(name: str, there: Path | None) -> tuple[str | None, str | None]:
+    """The text of the model's page, and where it is: in this folder, or one that comes along."""
+    from gpufleet import paths
+
+    pages = [
+        *([there] if there else []),
+        *(folder / f"{name}.yaml" for folder in reversed(paths.model_folders(Path.cwd()))),
+    ]
+    found = next((path for path in pages if path.is_file()), None)
+    if found is None:
+        return None, None
+    return found.read_text(encoding="utf-8"), str(found)
+
+
+def _check(text: str, name: str) -> None:
+    """Raises ConfigError unless it is a page; an owner's that was wrong before is mended by its owner."""
+    import yaml
+
+    from gpufleet import schema, yaml_page
+    from gpufleet.models import Model
+
+    try:
+        data = yaml_page.load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError([f"{name}.yaml cannot be read: {' '.join(str(error).split())}; mend that page"]) from None
+    if not isinstance(data, dict):
+        raise ConfigError([f"{name}.yaml is no mapping; mend that page"])
+    schema.read(Model, data, f"{name}.yaml")
+
+
+def _write(there: Path, text: str, force: bool) -> None:
+    before = there.read_text(encoding="utf-8") if there.is_file() else None
+    if before == text:
+        click.echo(f"{there}: as it was")
+        return
+    if before is not None:
+        lines = difflib.unified_diff(
+            before.splitlines(), text.splitlines(), str(there), "as the checkpoint says", lineterm=""
+        )
+        click.echo(terminal.plain("\n".join(lines)))
+        if not force:
+            raise Wrong(f"{there} differs and stays as it is: write over it with --force")
+    there.parent.mkdir(parents=True, exist_ok=True)
+    aside = there.with_suffix(f".{os.getpid()}.part")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(there)
+    click.echo(f"{there}: written")
