@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpufleet.wheelhouse import pool, web
@@ -16,6 +16,8 @@ from hostkit.fetch import Open, fetch_file
 
 AT_ONCE = 4
 LOOK_SECONDS = 0.5  # how often a file that another process fetches is looked at
+
+At = Callable[[int], None]  # bytes of the file that are here; raises pool.Stopped when it is to end
 
 
 @dataclass
@@ -34,13 +36,29 @@ def get(items: Iterable[Item], store: Store, finder: Finder, say: Callable[[str]
     addresses = finder.addresses(lacking)
     lacking = [item for item in lacking if item.sha256 in addresses]  # a finder of local files finds some of them
     sizes = {item.filename: addresses[item.sha256].size or item.size for item in lacking}
+    open_url = web.opener(finder.places.known)
+    several(lacking, sizes, store, lambda item, at: _bring(item, addresses[item.sha256], store, at, open_url), say, tally)
+
+
+def several(
+    lacking: Sequence[Item],
+    sizes: Mapping[str, int | None],
+    store: Store,
+    bring: Callable[[Item, At], int],
+    say: Callable[[str], None],
+    tally: Tally,
+) -> None:
+    """Have each of these files brought into the store, several at once, each by one process. Raises FetchError.
+
+    + sizes: by file name, where known
+    + bring: puts one file into the store, tells how many bytes of it are here, returns how many came from outside
+    """
     have = {item.filename: store.part(item) for item in lacking}
     needed = sum(max(0, (sizes[name] or 0) - have[name]) for name in sizes)
     store.check_room(needed)
     if lacking:
         say(f"{len(lacking)} files, {size(needed)} to fetch")
     progress = Progress(sizes, have, say)
-    open_url = web.opener(finder.places.known)
     lock = threading.Lock()
 
     def one(item: Item, stop: threading.Event) -> None:
@@ -63,7 +81,7 @@ def get(items: Iterable[Item], store: Store, finder: Finder, say: Callable[[str]
             if store.has(item):  # by another process
                 return
             progress.begin(item.filename)
-            came = _bring(item, addresses[item.sha256], store, at, open_url)
+            came = bring(item, at)
             progress.end(item.filename)
         with lock:
             tally.files += 1 if came else 0

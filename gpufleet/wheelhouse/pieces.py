@@ -1,0 +1,81 @@
+"""Large files in pieces of 16 MiB, each with its sha256: what is damaged is found, and only that comes again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+PIECE = 16 << 20  # bytes
+BLOCK = 1 << 20
+PIECES = ".pieces"  # after the name of a file: the hashes of its pieces, beside it
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What one reading of a file found. + pieces: sha256 of each piece, the last one may be shorter"""
+
+    sha256: str
+    size: int
+    pieces: tuple[str, ...]
+
+
+def sums(path: Path, at: Callable[[int], object] = lambda done: None) -> Sums:
+    """Read a file once. + at: is told the bytes that are read. Raises OSError."""
+    whole, size, pieces = hashlib.sha256(), 0, []
+    with path.open("rb") as handle:
+        while True:
+            piece, left = hashlib.sha256(), PIECE
+            while left and (block := handle.read(min(BLOCK, left))):
+                whole.update(block)
+                piece.update(block)
+                left -= len(block)
+                size += len(block)
+                at(size)
+            if left == PIECE:
+                return Sums(whole.hexdigest(), size, tuple(pieces))
+            pieces.append(piece.hexdigest())
+
+
+def keep(path: Path, found: Sums) -> None:
+    """Write the hashes of a file's pieces beside it; a file of one piece or less has none. Raises OSError."""
+    if found.size <= PIECE:
+        return
+    place = path.with_name(path.name + PIECES)
+    aside = path.with_name(path.name + PIECES + ".part")
+    with aside.open("w", encoding="utf-8") as out:
+        json.dump({"sha256": found.sha256, "size": found.size, "piece": PIECE, "pieces": found.pieces}, out)
+        out.flush()
+        os.fsync(out.fileno())
+    aside.replace(place)
+
+
+def kept(path: Path, sha256: str, size: int) -> list[str] | None:
+    """The hashes that were written beside a file; None when there are none, or when they are of another one."""
+    try:
+        found = json.loads(path.with_name(path.name + PIECES).read_text(encoding="utf-8"))
+        pieces = [str(each) for each in found["pieces"]]
+        same = (found["sha256"], found["size"], found["piece"]) == (sha256, size, PIECE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return pieces if same and len(pieces) == -(-size // PIECE) else None
+
+
+def holes(size: int, right: Sequence[str], found: Sequence[str]) -> list[tuple[int, int]]:
+    """(offset, length) of what is wrong or lacking, neighbours joined.
+
+    + right, found: sha256 of the pieces, as they should be and as they are
+    """
+    wrong: list[tuple[int, int]] = []
+    for number, sha256 in enumerate(right):
+        if number < len(found) and found[number] == sha256:
+            continue
+        offset = number * PIECE
+        length = min(PIECE, size - offset)
+        if wrong and sum(wrong[-1]) == offset:
+            offset, length = wrong[-1][0], wrong.pop()[1] + length
+        wrong.append((offset, length))
+    return wrong
