@@ -51,29 +51,26 @@ def fetch(
     + wait: takes some seconds
     """
     came, furthest, failed, size = 0, 0, 0, item.size or 0
+    wanted = sum(length for _, length in (_lacking(path, size) if holes is None else holes))
     while True:
         ranges = _lacking(path, size) if holes is None else _rest(holes, came)
-        there = size - sum(length for _, length in ranges)
-        before = came
+        before = wanted - sum(length for _, length in ranges)
+        tell = _Tell(size - wanted + before, beat)
         told = {
             "path": str(path), "size": size, "sha256": item.sha256, "ranges": ranges,
             "hub": {"endpoint": at, "repo": origin.repo, "commit": origin.commit, "path": origin.path},
         }  # fmt: skip
-        tell = _Tell(there, beat)
         try:
-            found = child.run(told, tell, environment(at))
-            return found, before + sum(length for _, length in ranges)
+            return child.run(told, tell, environment(at)), wanted
         except ChildError as error:
             came = before + tell.done
-            if error.kind not in AGAIN:
-                raise FetchError(explain(item, origin, at, error)) from None
             failed = 0 if came >= furthest + GAIN else failed + 1
             furthest = max(furthest, came)
-            if failed >= TRIES:
+            if error.kind not in AGAIN or failed >= TRIES:
                 raise FetchError(explain(item, origin, at, error)) from None
             pause = min(error.retry_after or min(2.0 ** (failed - 1), 30.0), LONGEST_SECONDS) if failed else 0.0
             say(f"{item.filename}: {web.without_login(at)}: {error}; again in {pause:g} s")
-        _pause(pause, wait, lambda: beat(there + tell.done))
+        _pause(pause, wait, lambda tell=tell: tell(None))
 
 
 class _Tell:
@@ -87,7 +84,7 @@ class _Tell:
         self.beat(self.there + self.done)
 
 
-def _pause(seconds: float, wait: Callable[[float], object], beat: Callable[[], None]) -> None:
+def _pause(seconds: float, wait: Callable[[float], object], beat: Callable[[], object]) -> None:
     while seconds > 0:
         wait(min(seconds, 0.5))
         seconds -= 0.5

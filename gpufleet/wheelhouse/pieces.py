@@ -23,21 +23,45 @@ class Sums:
     pieces: tuple[str, ...]
 
 
+class Hashing:
+    """Hashes a file block by block, whole and in pieces; without its pieces it costs half."""
+
+    def __init__(self, *, in_pieces: bool = True) -> None:
+        self._whole, self._piece, self._pieces = hashlib.sha256(), hashlib.sha256(), list[str]()
+        self._in_pieces, self.size = in_pieces, 0
+
+    def update(self, block: bytes) -> None:
+        self._whole.update(block)
+        rest = memoryview(block)
+        while self._in_pieces and rest:
+            left = PIECE - self.size % PIECE
+            self._piece.update(rest[:left])
+            self.size += len(rest[:left])
+            if self.size % PIECE == 0:
+                self._end()
+            rest = rest[left:]
+        self.size += len(rest)
+
+    def _end(self) -> None:
+        self._pieces.append(self._piece.hexdigest())
+        self._piece = hashlib.sha256()
+
+    @property
+    def sums(self) -> Sums:
+        """To be asked once, at the end."""
+        if self._in_pieces and self.size % PIECE:
+            self._end()
+        return Sums(self._whole.hexdigest(), self.size, tuple(self._pieces))
+
+
 def sums(path: Path, at: Callable[[int], object] = lambda done: None) -> Sums:
     """Read a file once. + at: is told the bytes that are read. Raises OSError."""
-    whole, size, pieces = hashlib.sha256(), 0, []
+    hashing = Hashing()
     with path.open("rb") as handle:
-        while True:
-            piece, left = hashlib.sha256(), PIECE
-            while left and (block := handle.read(min(BLOCK, left))):
-                whole.update(block)
-                piece.update(block)
-                left -= len(block)
-                size += len(block)
-                at(size)
-            if left == PIECE:
-                return Sums(whole.hexdigest(), size, tuple(pieces))
-            pieces.append(piece.hexdigest())
+        while block := handle.read(BLOCK):
+            hashing.update(block)
+            at(hashing.size)
+    return hashing.sums
 
 
 def keep(path: Path, found: Sums) -> None:
