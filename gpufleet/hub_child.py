@@ -4,10 +4,10 @@
 pyinfra's process is gevent's, because the client reads its settings from the environment when it is imported, and
 because what hangs can be ended only by ending its process. Tokens come by the environment or the client's own file.
 
-What it is told: {"path": of the file that is written, "size", "sha256", "hub": {"endpoint", "repo",
-"commit", "path"}, "ranges": [[offset, length] …] of the file to get before it is hashed, "timeout": seconds, "parent": its process id}.
-What it says: {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then {"done": {"sha256",
-"size", "pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
+What it is told: {"path": of the file that is written, "size", "sha256", "ranges": [[offset, length] …] of it to get
+before it is hashed, "hub": {"endpoint", "repo", "commit", "path"}, "timeout": seconds, "parent": its process id}.
+What it says: {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then {"done": {"sha256", "size",
+"pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,14 +93,14 @@ def now_and_then(key: str) -> Callable[[int], None]:
 def work(told: dict[str, Any]) -> dict[str, Any]:
     """Raises Failed, OSError."""
     path = Path(told["path"])
-    if told["ranges"]:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-        try:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT if told["ranges"] else os.O_RDONLY, 0o644)
+    try:
+        if told["ranges"]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)  # one that lost its parent may not have ended yet
             fetch(told, descriptor)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
     found = sums(path, now_and_then("read"))
     return {"sha256": found.sha256, "size": found.size, "pieces": found.pieces}
 
@@ -128,7 +128,7 @@ class Client:
     def __init__(self, told: dict[str, Any]) -> None:
         try:
             from huggingface_hub import get_hf_file_metadata, get_session, hf_hub_url
-            from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
+            from huggingface_hub.utils import build_hf_headers, hf_raise_for_status  # type: ignore[attr-defined]
         except ImportError as error:
             raise Failed("client", f"the hub's client is not installed: {error}") from error
         self.session, self.check, self.told = get_session(), hf_raise_for_status, told
@@ -143,15 +143,20 @@ class Client:
             raise Failed("other", f"{hub['endpoint']} says it has {found.size} bytes, the model's page {told['size']}")
         # A large file's etag is its sha256; that of a file in the repository itself is git's hash.
         if re.fullmatch(r"[0-9a-f]{64}", found.etag or "") and found.etag != told["sha256"]:
-            raise Failed("other", f"{hub['endpoint']} says its sha256 is {found.etag}, the model's page {told['sha256']}")
+            raise Failed(
+                "other", f"{hub['endpoint']} says its sha256 is {found.etag}, the model's page {told['sha256']}"
+            )
         self.headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
 
-    def get(self, start: int, end: int) -> Iterator[bytes]:
-        """The bytes from `start` on and before `end`, through the hub's redirect: a storage's address lasts an hour, and
-        the session gives a token to no other host than the one it is for."""
+    def get(self, start: int, end: int) -> Generator[bytes]:
+        """The bytes from `start` on and before `end`, through the hub's redirect anew: a storage's address lasts an hour.
+        The session gives a token to no other host than the one it is for."""
         whole = (start, end) == (0, self.told["size"])
         headers = self.headers if whole else {**self.headers, "Range": f"bytes={start}-{end - 1}"}
-        with hub_errors(), self.session.stream("GET", self.url, headers=headers, timeout=self.told["timeout"]) as answer:
+        with (
+            hub_errors(),
+            self.session.stream("GET", self.url, headers=headers, timeout=self.told["timeout"]) as answer,
+        ):
             if answer.status_code >= 400:
                 self.check(answer)
             at = start if answer.status_code == 206 else 0  # who knows no ranges sends it all
@@ -193,7 +198,9 @@ def refused(error: Exception) -> NoReturn:
     if name in ("EntryNotFoundError", "RemoteEntryNotFoundError"):
         raise Failed("absent", "the commit has no such file", status) from error
     if status in (401, 403) or name in ("GatedRepoError", "RepositoryNotFoundError"):
-        raise Failed("denied", f"it answers {status}: the repository is private, gated, or not there", status) from error
+        raise Failed(
+            "denied", f"it answers {status}: the repository is private, gated, or not there", status
+        ) from error
     if status is None:
         raise Failed("later", f"{name}: {said}") from error
     kind = "later" if status in (408, 425, 429) or status >= 500 else "absent"

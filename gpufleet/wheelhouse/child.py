@@ -55,7 +55,7 @@ def patience() -> float:
     return STALL_SECONDS
 
 
-def run(told: Mapping[str, Any], beat: Callable[[int | None], None], environment: Mapping[str, str]) -> Sums:
+def run(told: Mapping[str, Any], beat: Callable[[int | None], object], environment: Mapping[str, str]) -> Sums:
     """Have a child do what it is told, see there; what the file is now.
 
     + beat: called with the bytes that came, and with None while nothing does; what it raises ends the child
@@ -107,7 +107,7 @@ def _read(stream: IO[str], put: Callable[[str | None], object]) -> None:
     put(None)
 
 
-def _follow(lines: queue.SimpleQueue[str | None], watch: Watch, beat: Callable[[int | None], None]) -> Sums:
+def _follow(lines: queue.SimpleQueue[str | None], watch: Watch, beat: Callable[[int | None], object]) -> Sums:
     """Raises ChildError, EOFError when the child ended without a word."""
     while True:
         try:

@@ -70,7 +70,7 @@ def fetch(
                 raise FetchError(explain(item, origin, at, error)) from None
             pause = min(error.retry_after or min(2.0 ** (failed - 1), 30.0), LONGEST_SECONDS) if failed else 0.0
             say(f"{item.filename}: {web.without_login(at)}: {error}; again in {pause:g} s")
-        _pause(pause, wait, lambda tell=tell: tell(None))
+        _pause(pause, wait, tell)
 
 
 class _Tell:
@@ -84,11 +84,11 @@ class _Tell:
         self.beat(self.there + self.done)
 
 
-def _pause(seconds: float, wait: Callable[[float], object], beat: Callable[[], object]) -> None:
+def _pause(seconds: float, wait: Callable[[float], object], tell: _Tell) -> None:
     while seconds > 0:
         wait(min(seconds, 0.5))
         seconds -= 0.5
-        beat()
+        tell(None)
 
 
 def _lacking(path: Path, size: int) -> Ranges:
@@ -126,8 +126,8 @@ def explain(item: Item, origin: FromHub, at: str, error: ChildError) -> str:
     where, repo = web.without_login(at), f"{origin.repo} at {origin.commit[:12]}"
     mirror = "set mirrors.hub to another, or unset it" if where != HUB else "set mirrors.hub to a mirror of the hub"
     remedies = {
-        "denied": f"Look whether source.hub of the model's page is spelled right. For a private or gated repository set "
-        f"HF_TOKEN on this controller to a token that may read it, and accept its terms at {HUB}/{origin.repo}",
+        "denied": "Look whether source.hub of the model's page is spelled right. For a private or gated repository "
+        f"set HF_TOKEN on this controller to a token that may read it, and accept its terms at {HUB}/{origin.repo}",
         "absent": "Correct source in the model's page: `gpufleet models add` writes it anew",
         "other": "The page is of something else, or the mirror is wrong: `gpufleet models add` writes the page anew",
         "no hub": f"Correct that address: {mirror}",
