@@ -112,14 +112,16 @@ def fetch(told: dict[str, Any], descriptor: int) -> None:
         client = Client(told)
     for offset, length in told["ranges"]:
         at = offset
-        with contextlib.closing(client.get(offset, offset + length)) as blocks:
-            for block in blocks:
-                while block:
-                    written = os.pwrite(descriptor, block, at)
-                    at, block = at + written, block[written:]
-                tell(before + at - offset)
-        before += length
-        say({"at": before})
+        try:
+            with contextlib.closing(client.get(offset, offset + length)) as blocks:
+                for block in blocks:
+                    while block:
+                        written = os.pwrite(descriptor, block, at)
+                        at, block = at + written, block[written:]
+                    tell(before + at - offset)
+        finally:  # whether another try is worth it depends on how far this one came
+            before += at - offset
+            say({"at": before})
 
 
 class Client:
@@ -149,7 +151,7 @@ class Client:
         self.headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
 
     def get(self, start: int, end: int) -> Generator[bytes]:
-        """The bytes from `start` on and before `end`, through the hub's redirect anew: a storage's address lasts an hour.
+        """The bytes from `start` on and before `end`, through the redirect anew: a storage's address lasts an hour.
         The session gives a token to no other host than the one it is for."""
         whole = (start, end) == (0, self.told["size"])
         headers = self.headers if whole else {**self.headers, "Range": f"bytes={start}-{end - 1}"}

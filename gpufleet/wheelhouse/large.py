@@ -1,4 +1,4 @@
-"""One large file of a model: got, read once, put into the store with the hashes of its pieces; mended where it is bad."""
+"""One large file of a model: got, read once, put into the store with its pieces' hashes; mended where it is bad."""
 
 from __future__ import annotations
 
