@@ -23,7 +23,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 REPO = "org/tiny"
 TOKEN = "hf_" + "Secret0123456789"
 PIECE = 16 << 20
-LARGE = "model-00001-of-00002.safetensors"  # of three pieces, the last one short
+LARGE = "model.safetensors"  # of three pieces, the last one short
 
 
 def content(seed: int, size: int) -> bytes:
@@ -35,7 +35,6 @@ def checkpoint() -> dict[str, bytes]:
     return {
         "config.json": b'{"model_type": "qwen3"}',
         LARGE: content(1, 2 * PIECE + 12345),
-        "model-00002-of-00002.safetensors": content(2, 3 << 20),
         "sub/notes.txt": b"in a folder",
     }
 
@@ -59,6 +58,11 @@ class Bench:
     def __post_init__(self) -> None:
         self.hub = Hub({REPO: Repo(self.files, COMMIT, self.token)})
         self.store = Store(self.root / "store")
+        self.model = page(self.files)
+
+    def only(self, path: str = LARGE) -> None:
+        """The model has this file alone: each process that fetches one takes a second to start."""
+        self.files = {path: self.files[path]}
         self.model = page(self.files)
 
     def settings(self, **others: Any) -> Settings:
