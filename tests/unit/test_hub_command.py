@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,6 +26,25 @@ from tests.unit.tiny_stack import Tiny, tiny
 
 __all__ = ["tiny"]
 
+# A deploy's process is gevent's: one thread, in which everything else waits for what does not give way.
+DEPLOY = """
+import pyinfra_cli, sys
+from pathlib import Path
+import gevent, yaml
+from gpufleet import model_files
+from gpufleet.models import Model
+from gpufleet.settings import Settings
+from gpufleet.wheelhouse.store import Store
+beats = []
+def beat():
+    while True:
+        beats.append(0)
+        gevent.sleep(0.05)
+gevent.spawn(beat)
+page = Model.model_validate(yaml.safe_load(Path("files/models/served.yaml").read_text()))
+model_files.ready(page, Store(Path(sys.argv[1])), Settings(), print)
+print("beats:", len(beats))
+"""
 SLOW = 8e6  # bytes per second of each connection
 INVENTORY = """
 from gpufleet.inventory import by_traits
@@ -227,3 +247,10 @@ def test_a_token_is_in_no_process_list_and_in_nothing_that_is_said(bench: Bench)
     assert b"hub_child" in listed and TOKEN.encode() not in listed
     assert re.search(r"nothing came for 3 s|less than 64 KiB came", output) and TOKEN not in output
     assert not bench.hub.leaked
+
+
+def test_a_deploy_goes_on_meanwhile(bench: Bench) -> None:
+    bench.hub.moods = [Mood("slow", "", times=1000, rate=SLOW), Mood("cut", LARGE, at=PIECE + 5)]
+    done = run(bench.root / "mine", str(bench.root / "store"), program=[sys.executable, "-c", DEPLOY])
+    assert done.returncode == 0 and bench.whole(), done.stdout
+    assert int(done.stdout.rpartition("beats: ")[2]) > 20  # of some 80 while 32 MiB come with 8 MB/s
