@@ -69,11 +69,11 @@ def say(line: dict[str, Any]) -> None:
 
 
 def clean(text: str) -> str:
-    """One line without what may be a token."""
+    """One line without what may be a token or a login."""
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"):
         if token := os.environ.get(name, "").strip():
             text = text.replace(token, "***")
-    text = re.sub(r"\bhf_[A-Za-z0-9]{8,}", "***", text)
+    text = re.sub(r"//[^/\s@]*@", "//", re.sub(r"\bhf_[A-Za-z0-9]{8,}", "***", text))
     return " ".join(re.sub(r"\?\S*", "", text).split())[:500]  # a storage's address is signed by what follows its `?`
 
 
@@ -205,6 +205,8 @@ def refused(error: Exception) -> NoReturn:
         ) from error
     if status is None:
         raise Failed("later", f"{name}: {said}") from error
+    if status == 416:
+        raise Failed("other", "it has less bytes than the model's page says", status) from error
     kind = "later" if status in (408, 425, 429) or status >= 500 else "absent"
     raise Failed(kind, f"it answers {status}", status, _seconds(answer)) from error
 

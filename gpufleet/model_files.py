@@ -145,7 +145,7 @@ def _sound(item: Item, store: Store, stop: pool.Stop) -> bool:
 def addresses(model: Model, mirrors: Mirrors) -> dict[str, str]:
     """Where boxes get a model's files from themselves (`fetch.by == "boxes"`), by sha256; a hub's only while they are
     public, for a token never leaves this controller: see `no_token`."""
-    at = hub.endpoint(mirrors)
+    at = web.without_login(hub.endpoint(mirrors))
     return {
         item.sha256: hub.address(item.origin, at) if isinstance(item.origin, FromHub) else item.origin.url
         for item in items(model, mirrors)

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import socket
+import subprocess
+import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from gpufleet import model_files
+from gpufleet.hub_child import clean
 from gpufleet.settings import Mirrors
 from gpufleet.wheelhouse import child, hub, large
 from gpufleet.wheelhouse.items import FetchError, FromHub, FromUrl
 from gpufleet.wheelhouse.store import Store
 from hostkit import fetch
 from lab.hub import Hub, Mood, Repo
+from tests.command import REPOSITORY
 from tests.unit.hubs import COMMIT, LARGE, PIECE, REPO, TOKEN, Bench, page
 from tests.unit.servers import Server
 
@@ -78,6 +85,76 @@ def test_a_stall_is_ended_and_gone_on_after(bench: Bench, monkeypatch: pytest.Mo
     assert bench.whole() and bench.sent() == len(bench.files[LARGE])
 
 
+def test_a_file_that_ends_too_soon_is_gone_on_with_or_is_another_one(bench: Bench) -> None:
+    bench.only()
+    bench.hub.moods = [Mood("short", LARGE, at=9 << 20)]
+    bench.ready()
+    assert bench.whole() and bench.sent() == len(bench.files[LARGE])
+    bench.place().unlink()
+    bench.place().with_name(LARGE + ".pieces").unlink()
+    bench.hub.moods = [Mood("short", LARGE, at=9 << 20, times=1000)]
+    with pytest.raises(
+        FetchError, match=rf"^{LARGE} of .*: it has less bytes than the model's page says\. The page is"
+    ):
+        bench.ready()
+
+
+def test_a_client_that_is_set_offline_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    bench.only("config.json")
+    with pytest.raises(FetchError, match=r"config\.json: HF_HUB_OFFLINE is set\. Unset HF_HUB_OFFLINE on this"):
+        bench.ready()
+
+
+def test_a_client_that_is_not_there_is_said(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    (bench.root / "huggingface_hub").mkdir()
+    (bench.root / "huggingface_hub" / "__init__.py").write_text("raise ImportError('broken')")
+    monkeypatch.setattr(child, "_path", lambda: f"{bench.root}:{child.FOLDER}")
+    bench.only("config.json")
+    with pytest.raises(FetchError, match=r"config\.json: the hub's client is not installed: broken\. Install"):
+        bench.ready()
+
+
+def test_what_is_said_has_neither_token_nor_login(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "odd one")
+    said = "Bearer odd one hf_0123456789 https://me:pass@m.example/x?Signature=abc\n end"
+    assert clean(said) == "Bearer *** *** https://m.example/x end"
+
+
+def test_the_stand_in_runs_as_a_process(bench: Bench) -> None:
+    root = bench.root / "repos"
+    for path, data in bench.files.items():
+        place = root / REPO / COMMIT / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(data)
+    ports = [free_port(), free_port()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.hub", "--root", str(root), "--bind", "127.0.0.1"]
+        + ["--port", str(ports[0]), "--storage-port", str(ports[1])],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout and process.stdout.readline() == b"ready\n"
+        url = f"http://127.0.0.1:{ports[0]}"
+        moods = json.dumps([{"do": "cut", "path": LARGE, "at": 1000}]).encode()
+        urllib.request.urlopen(f"{url}/-/moods", data=moods).close()
+        bench.ready(mirrors={"hub": url})
+        with urllib.request.urlopen(f"{url}/-/counts") as answer:
+            counts = json.load(answer)
+    finally:
+        process.kill()
+        process.communicate()
+    assert bench.whole() and counts["requests"][f"GET /{REPO}//{LARGE}"] == 2
+    assert counts["sent"] == {f"{REPO}/{path}": len(data) for path, data in bench.files.items()}
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
 def test_a_line_that_only_drips_stands_still() -> None:
     watch = child.Watch(60.0, 0.0)
     for second in range(60):
@@ -90,8 +167,6 @@ def test_a_line_that_only_drips_stands_still() -> None:
 def test_a_child_that_hangs_without_a_word_is_killed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(child, "STALL_SECONDS", 1.0)
     fifo = bench.root / "fifo"
-    import os
-
     os.mkfifo(fifo)  # to read it hangs for ever
     with pytest.raises(FetchError, match=r"fifo cannot be read: nothing came for 1 s"):
         large.read(fifo, lambda: None)
