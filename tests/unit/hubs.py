@@ -5,13 +5,17 @@ from __future__ import annotations
 import functools
 import random
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpufleet import model_files
 from gpufleet.models import Model
 from gpufleet.settings import Settings
+from gpufleet.wheelhouse import hub, large
 from gpufleet.wheelhouse.download import Tally
 from gpufleet.wheelhouse.items import Item
 from gpufleet.wheelhouse.store import Store
@@ -90,3 +94,15 @@ class Bench:
         modes = all(stat.S_IMODE(self.place(path).stat().st_mode) == 0o644 for path in self.files)
         left = [path for path in self.store.root.rglob("*") if path.name.endswith((".part", ".damaged"))]
         return right and modes and not left
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(large.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(hub, "TRIES", 3)
+    for name in ("HF_TOKEN", "HF_ENDPOINT", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    found = Bench(tmp_path)
+    with found.hub:
+        yield found
