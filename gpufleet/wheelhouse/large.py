@@ -105,6 +105,8 @@ def _mended(item: Item, store: Store, sources: Sources, at: At) -> int | None:
 def _get(
     item: Item, path: Path, sources: Sources, at: At, holes: list[tuple[int, int]] | None = None
 ) -> tuple[Sums, int]:
+    if holes is None:
+        path.touch()  # an empty file has no bytes that would make it
     if isinstance(item.origin, FromHub):
         return hub.fetch(item, item.origin, sources.hub, path, at, sources.say, time.sleep, holes)
     url = _address(item, sources)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -29,6 +30,7 @@ class Hashing:
     def __init__(self, *, in_pieces: bool = True) -> None:
         self._whole, self._piece, self._pieces = hashlib.sha256(), hashlib.sha256(), list[str]()
         self._in_pieces, self.size = in_pieces, 0
+        self._unread: set[int] = set()
 
     def update(self, block: bytes) -> None:
         self._whole.update(block)
@@ -42,6 +44,12 @@ class Hashing:
             rest = rest[left:]
         self.size += len(rest)
 
+    def lost(self, length: int) -> None:
+        """So many bytes cannot be read: their pieces, and the whole, are none that is right."""
+        first = self.size // PIECE
+        self.update(bytes(length))
+        self._unread.update(range(first, (self.size - 1) // PIECE + 1))
+
     def _end(self) -> None:
         self._pieces.append(self._piece.hexdigest())
         self._piece = hashlib.sha256()
@@ -51,16 +59,34 @@ class Hashing:
         """To be asked once, at the end."""
         if self._in_pieces and self.size % PIECE:
             self._end()
-        return Sums(self._whole.hexdigest(), self.size, tuple(self._pieces))
+        pieces = ("" if number in self._unread else sha256 for number, sha256 in enumerate(self._pieces))
+        return Sums("" if self._unread else self._whole.hexdigest(), self.size, tuple(pieces))
 
 
 def sums(path: Path, at: Callable[[int], object] = lambda done: None) -> Sums:
-    """Read a file once. + at: is told the bytes that are read. Raises OSError."""
+    """Read a file once; what the disk cannot read of it counts as wrong. Raises OSError.
+
+    + at: is told the bytes that are read
+    """
     hashing = Hashing()
-    with path.open("rb") as handle:
-        while block := handle.read(BLOCK):
-            hashing.update(block)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        size = os.fstat(descriptor).st_size
+        while hashing.size < size:
+            length = min(BLOCK, size - hashing.size)
+            try:
+                block = os.pread(descriptor, length, hashing.size)
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
+                hashing.lost(length)
+            else:
+                if not block:
+                    break
+                hashing.update(block)
             at(hashing.size)
+    finally:
+        os.close(descriptor)
     return hashing.sums
 
 

@@ -200,6 +200,18 @@ def test_files_with_the_same_bytes_are_one_item_and_heads_are_among_them(bench: 
     assert model_files.items(page({}, source={"path": "/srv/m"}), Mirrors()) == []
 
 
+@pytest.mark.parametrize("http", [True, False])
+def test_an_empty_file_is_a_file(bench: Bench, http: bool) -> None:
+    bench.files = {"empty.txt": b""}
+    bench.hub.repos[REPO] = Repo(bench.files, COMMIT)
+    bench.model = page(bench.files)
+    if http:
+        listed = bench.model.source.model_dump(mode="json", exclude_none=True)["files"]
+        bench.model = page({}, source={"http": f"{bench.hub.url}/{REPO}/resolve/{COMMIT}", "files": listed})
+    bench.ready()
+    assert bench.whole() and bench.tally.bytes == 0
+
+
 def test_plain_servers_and_their_mirror(bench: Bench) -> None:
     listed = bench.model.source.model_dump(mode="json", exclude_none=True)["files"]
     with Server() as server:

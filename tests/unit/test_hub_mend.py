@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +51,23 @@ def test_hashes_in_pieces_are_those_of_the_parts_however_it_is_read() -> None:
     for number, each in enumerate(halves):
         each.update(data[number * PIECE : (number + 1) * PIECE])
     assert sums.pieces == tuple(each.sums.sha256 for each in halves)
+
+
+def test_what_the_disk_cannot_read_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content(3, SIZE))
+    right = pieces.sums(path)
+    genuine = os.pread
+
+    def bad(descriptor: int, length: int, offset: int) -> bytes:
+        if offset <= PIECE + 5000 < offset + length:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return genuine(descriptor, length, offset)
+
+    monkeypatch.setattr(pieces.os, "pread", bad)
+    found = pieces.sums(path)
+    assert found.sha256 != right.sha256 and found.size == SIZE
+    assert pieces.holes(SIZE, right.pieces, found.pieces) == [(PIECE, PIECE)]
 
 
 def test_holes_are_what_is_wrong_and_what_lacks_joined() -> None:
