@@ -73,6 +73,7 @@ class Mirrors(Data):
     git: GitMirror | None = None  # in place of a git host: `{path}` becomes `owner/name`
     files: FileMirror | None = None  # in place of a wheel's own address: `{filename}` becomes its file name
     models: ModelMirror | None = None  # in place of a model's host: `{path}` becomes the path of its page's address
+    hub: Url | None = None  # of models, as HF_ENDPOINT is; None: what that says, else the hub itself
     cuda: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/"
     cuda_key: Url = "https://developer.download.nvidia.com/compute/cuda/repos/{distro}/x86_64/3bf863cc.pub"
     cuda_key_fingerprint: Fingerprint = "EB693B3035CD5710E231E123A4B469963BF863CC"

@@ -14,7 +14,7 @@ from gpufleet.errors import BOX_FAILED
 
 if TYPE_CHECKING:
     from gpufleet.wheelhouse.store import Store
-    from gpufleet.wheelhouse.targets import Target
+    from gpufleet.wheelhouse.targets import ModelTarget, Target
 
 
 @click.command()
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--stack", "stacks", multiple=True, metavar="NAME", help="This stack, in place of an inventory.")
 @click.option("--arch", "archs", multiple=True, metavar="ARCH", help="The stack made for these cards: sm75, cpu, …")
 @click.option("--python", "pythons", multiple=True, metavar="VERSION", help="Of the boxes, 3.12; default: all locked.")
+@click.option("--model", "models", multiple=True, metavar="NAME", help="This model; what is there of it is read.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="A setting, such as mirrors.pypi=…")
 @click.option("--archive", type=click.Path(path_type=Path), metavar="FILE", help="Write it all as one tar, too.")
 @click.option(
@@ -34,15 +35,17 @@ def fetch(
     stacks: tuple[str, ...],
     archs: tuple[str, ...],
     pythons: tuple[str, ...],
+    models: tuple[str, ...],
     settings: tuple[str, ...],
     archive: Path | None,
     source: Path | None,
 ) -> None:
     """Get all that the boxes of INVENTORY need into this controller's store, by the facts that were kept.
 
-    Or what the stacks of --stack or --arch need, without any inventory. What is there is not fetched again. With
-    --archive it is also written as one file; on a controller without internet `gpufleet fetch --from FILE` takes it
-    in, and a deploy with the setting fetch.offline uses nothing else. Models are not part of it.
+    Or what the stacks of --stack or --arch and the models of --model need, without any inventory. What is there is not
+    fetched again; files of a model that --model names are read, and what is damaged of them is mended. With --archive
+    it is also written as one file; on a controller without internet `gpufleet fetch --from FILE` takes it in, and a
+    deploy with the setting fetch.offline uses nothing else.
 
     Exit codes: 0; 1 a file could not be had; 2 the call or the configuration is wrong; 130 interrupted.
     """
@@ -50,25 +53,28 @@ def fetch(
     from gpufleet.wheelhouse import targets
     from gpufleet.wheelhouse.store import Store, default_root
 
-    named = bool(stacks or archs or pythons)
+    named = bool(stacks or archs or pythons or models)
     if source is not None:
         if inventory or named or limit or settings or archive:
             raise click.UsageError("--from goes alone: it puts a file into the store")
         _take_in(Store(default_root()), source)
-    if not inventory and not (stacks or archs):
-        raise click.UsageError("give an inventory, such as inventory/home.py, or --stack, --arch or --from")
+    if not inventory and not (stacks or archs or models):
+        raise click.UsageError("give an inventory, such as inventory/home.py, or --stack, --arch, --model or --from")
+    if pythons and not (stacks or archs or inventory):
+        raise click.UsageError("--python is for --stack and --arch")
     if inventory and named:
-        raise click.UsageError("give an inventory, or --stack, --arch and --python, not both")
+        raise click.UsageError("give an inventory, or --stack, --arch, --python and --model, not both")
     if limit and not inventory:
         raise click.UsageError("--limit is for an inventory")
     place = _writable(archive) if archive else None
     with configuration():
         overrides = planning.overrides(settings, ())
         if inventory:
-            wanted = targets.of_inventory(enter(inventory), overrides, limit)
+            runtimes, meant = targets.of_inventory(enter(inventory), overrides, limit)
         else:
-            wanted = targets.of_stacks(stacks, archs, pythons, overrides)
-        _fetch(Store(default_root()), wanted, place)
+            runtimes = targets.of_stacks(stacks, archs, pythons, overrides) if stacks or archs else []
+            meant = targets.of_models(models, overrides)
+        _fetch(Store(default_root()), runtimes, meant, place, read=bool(models))
 
 
 def _writable(archive: Path) -> Path:
@@ -89,7 +95,9 @@ def _fail(problem: object) -> None:
     click.echo(terminal.plain(f"gpufleet: {problem}"), err=True)
 
 
-def _fetch(store: Store, wanted: list[Target], archive: Path | None) -> None:
+def _fetch(store: Store, wanted: list[Target], models: list[ModelTarget], archive: Path | None, *, read: bool) -> None:
+    """+ read: models' files that are there are read, too"""
+    from gpufleet import model_files
     from gpufleet.settings import Fetch
     from gpufleet.wheelhouse import archive as archives
     from gpufleet.wheelhouse.download import Tally
@@ -105,6 +113,17 @@ def _fetch(store: Store, wanted: list[Target], archive: Path | None) -> None:
             # Whoever calls this wants it fetched, and here: fetch.by and fetch.offline are for deploys.
             items += ready(runtime, store, target.mirrors, Fetch(), _say, tally)
             items += published(runtime, store, target.mirrors, _say, tally)
+        except FetchError as error:
+            failed = True
+            _fail(error)
+    for model in models:
+        meant = model_files.items(model.model, model.mirrors)
+        if meant:
+            _say(f"model {model.model.name}")
+        try:
+            get = model_files.mend if read else model_files.bring
+            get([item for item in meant if read or not store.has(item)], store, model.mirrors, _say, tally)
+            items += meant
         except FetchError as error:
             failed = True
             _fail(error)

@@ -44,6 +44,7 @@ class Member(Data):
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]
     made: Kept | None = None
+    in_pieces: bool = False  # whether the hashes of its pieces are kept
 
     @property
     def path(self) -> str:
@@ -120,7 +121,7 @@ def put(store: Store, path: Path) -> tuple[int, int]:
                 if content is None:
                     raise FetchError(f"{path} has no {member.path}, which its own list names: copy it again")
                 with store.turn(member.sha256, lambda: time.sleep(LOOK_SECONDS)):
-                    store.write(member.item, content, str(path))
+                    store.write(member.item, content, str(path), in_pieces=member.in_pieces)
             with store.turn("made", lambda: time.sleep(LOOK_SECONDS)):
                 for member in manifest.files:
                     if member.made:
@@ -139,7 +140,8 @@ def _member(store: Store, item: Item) -> Member:
     kept = None
     if folder := made_folder(store, sized):
         kept = Kept(key=folder.name, note=(folder / NOTE).read_text(encoding="utf-8"))
-    return Member(filename=sized.filename, sha256=sized.sha256, size=sized.size or 0, made=kept)
+    in_pieces = store.pieces(sized) is not None
+    return Member(filename=sized.filename, sha256=sized.sha256, size=sized.size or 0, made=kept, in_pieces=in_pieces)
 
 
 def _info(name: str, length: int) -> tarfile.TarInfo:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpufleet.wheelhouse import pool, web
@@ -16,6 +17,8 @@ from hostkit.fetch import Open, fetch_file
 
 AT_ONCE = 4
 LOOK_SECONDS = 0.5  # how often a file that another process fetches is looked at
+
+At = Callable[[int], None]  # bytes of the file that are here; raises pool.Stopped when it is to end
 
 
 @dataclass
@@ -33,14 +36,37 @@ def get(items: Iterable[Item], store: Store, finder: Finder, say: Callable[[str]
         return
     addresses = finder.addresses(lacking)
     lacking = [item for item in lacking if item.sha256 in addresses]  # a finder of local files finds some of them
-    sizes = {item.filename: addresses[item.sha256].size or item.size for item in lacking}
-    have = {item.filename: store.part(item) for item in lacking}
-    needed = sum(max(0, (sizes[name] or 0) - have[name]) for name in sizes)
+    sizes = {item.sha256: addresses[item.sha256].size or item.size for item in lacking}
+    open_url = web.opener(finder.places.known)
+    several(
+        lacking, sizes, store, lambda item, at: _bring(item, addresses[item.sha256], store, at, open_url), say, tally
+    )
+
+
+def several(
+    lacking: Sequence[Item],
+    sizes: Mapping[str, int | None],
+    store: Store,
+    bring: Callable[[Item, At], int],
+    say: Callable[[str], None],
+    tally: Tally,
+) -> None:
+    """Have each of these files brought into the store, several at once, each by one process. Raises FetchError.
+
+    + sizes: by sha256, None where unknown
+    + bring: puts one file into the store, tells how many bytes of it are here, returns how many came from outside
+    """
+    have = {item.sha256: store.part(item) for item in lacking}
+    needed = sum(max(0, (sizes[sha256] or 0) - have[sha256]) for sha256 in sizes)
     store.check_room(needed)
     if lacking:
         say(f"{len(lacking)} files, {size(needed)} to fetch")
-    progress = Progress(sizes, have, say)
-    open_url = web.opener(finder.places.known)
+    names = _names(lacking)
+    progress = Progress(
+        {names[sha256]: length for sha256, length in sizes.items()},
+        {names[sha256]: length for sha256, length in have.items()},
+        say,
+    )
     lock = threading.Lock()
 
     def one(item: Item, stop: threading.Event) -> None:
@@ -55,22 +81,29 @@ def get(items: Iterable[Item], store: Store, finder: Finder, say: Callable[[str]
                 raise pool.Stopped
 
         def at(done: int) -> None:
-            progress.at(item.filename, done)
+            progress.at(names[item.sha256], done)
             if stop.is_set():
                 raise pool.Stopped
 
         with store.turn(item.sha256, wait):
             if store.has(item):  # by another process
                 return
-            progress.begin(item.filename)
-            came = _bring(item, addresses[item.sha256], store, at, open_url)
-            progress.end(item.filename)
+            progress.begin(names[item.sha256])
+            came = bring(item, at)
+            progress.end(names[item.sha256])
         with lock:
             tally.files += 1 if came else 0
             tally.bytes += came
 
     # The large ones first: then the last minutes are not spent on one of them alone.
-    pool.each(one, sorted(lacking, key=lambda item: -(sizes[item.filename] or 0)), AT_ONCE)
+    pool.each(one, sorted(lacking, key=lambda item: -(sizes[item.sha256] or 0)), AT_ONCE)
+
+
+def _names(items: Sequence[Item]) -> dict[str, str]:
+    """What files are called, by sha256; several models have a `config.json`."""
+    often = Counter(item.filename for item in items)
+    more = {item.sha256: f" ({item.sha256[:8]})" if often[item.filename] > 1 else "" for item in items}
+    return {item.sha256: item.filename + more[item.sha256] for item in items}
 
 
 def _bring(item: Item, address: Address, store: Store, at: Callable[[int], None], open_url: Open) -> int:

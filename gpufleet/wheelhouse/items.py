@@ -46,6 +46,15 @@ class FromUrl:
 
 
 @dataclass(frozen=True)
+class FromHub:
+    """A file of a models' hub. + repo: `owner/name`; commit: 40 hex digits; path: of the file in it"""
+
+    repo: str
+    commit: str
+    path: str
+
+
+@dataclass(frozen=True)
 class Made:
     """Made on the controller: a repacked wheel, a source's wheel."""
 
@@ -57,7 +66,7 @@ class Item:
     filename: str
     sha256: str
     size: int | None
-    origin: FromIndex | FromUrl | Made
+    origin: FromIndex | FromUrl | FromHub | Made
 
 
 def locked_items(runtime: Runtime) -> list[Item]:

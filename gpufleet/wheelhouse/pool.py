@@ -11,6 +11,9 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
+Stop = threading.Event
+
+
 class Stopped(Exception):
     """Raised by work that sees that it is to end."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -14,12 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from gpufleet.wheelhouse import pieces
 from gpufleet.wheelhouse.items import FetchError, Item, Made
 from gpufleet.wheelhouse.pack import sha256_of
 from gpufleet.wheelhouse.progress import size
 
 BLOCK = 1 << 20
 PART = ".part"
+DAMAGED = ".damaged"  # after the name of a large file that is being mended
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]{0,250}")
 HASH = re.compile(r"[0-9a-f]{64}")
 FULL = "Free space there, or set GPUFLEET_STORE to a folder on another disk"
@@ -78,11 +79,11 @@ class Store:
         return True
 
     def part(self, item: Item) -> int:
-        """Bytes of a file that were fetched before it broke off."""
-        try:
-            return self.path(item).with_name(item.filename + PART).stat().st_size
-        except OSError:
-            return 0
+        """Bytes of a file that were fetched before it broke off, or of one that is being mended."""
+        for ending in (DAMAGED, PART):
+            with contextlib.suppress(OSError):
+                return self.path(item).with_name(item.filename + ending).stat().st_size
+        return 0
 
     def sized(self, item: Item) -> Item:
         """A file that is there, with its size."""
@@ -102,31 +103,40 @@ class Store:
                     wait()
             yield
 
+    def pieces(self, item: Item) -> list[str] | None:
+        """sha256 of each piece of a large file, from when it was checked; None for one that has none."""
+        return pieces.kept(self.path(item), item.sha256, item.size or 0)
+
     def put(self, item: Item, source: Path) -> None:
         """Copy a file into the store; for who has its `turn`. Raises FetchError when it is not the pinned one."""
         with source.open("rb") as handle:
             self.write(item, handle, str(source))
 
-    def write(self, item: Item, content: IO[bytes], origin: str) -> None:
-        """Put what `content` holds into the store; see `put`. `origin` names it in an error."""
+    def write(self, item: Item, content: IO[bytes], origin: str, *, in_pieces: bool = False) -> None:
+        """Put what `content` holds into the store; see `put`. `origin` names it in an error.
+
+        + in_pieces: keep the hashes of its pieces, too
+        """
         place = self.path(item)
         part = place.with_name(item.filename + PART)
-        digest, size = hashlib.sha256(), 0
+        hashing = pieces.Hashing(in_pieces=in_pieces)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
             with part.open("wb") as out:
                 while block := content.read(BLOCK):
-                    digest.update(block)
-                    size += len(block)
+                    hashing.update(block)
                     out.write(block)
                 out.flush()
                 os.fsync(out.fileno())
-            if digest.hexdigest() != item.sha256 or item.size not in (None, size):
+            found = hashing.sums
+            if found.sha256 != item.sha256 or item.size not in (None, found.size):
                 part.unlink()
                 raise FetchError(
-                    f"{item.filename}: {origin} has sha256 {digest.hexdigest()} and {size} bytes, not the pinned "
+                    f"{item.filename}: {origin} has sha256 {found.sha256} and {found.size} bytes, not the pinned "
                     f"{item.sha256} and {item.size or 'any number of'} bytes. Do not use it; get it from elsewhere."
                 )
+            if in_pieces:
+                pieces.keep(place, found)
             part.chmod(0o644)
             self.settle(part, place)
         except OSError as error:

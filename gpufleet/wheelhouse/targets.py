@@ -1,4 +1,4 @@
-"""Which runtimes a call of `gpufleet fetch` means."""
+"""Which runtimes and models a call of `gpufleet fetch` means."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, paths, planning
+from gpufleet import catalogue, model_files, paths, planning
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.inventory import incomplete
+from gpufleet.models import Model
 from gpufleet.runtime import Runtime
 from gpufleet.settings import Mirrors, Settings
 from gpufleet.stacks import Stack
@@ -23,10 +24,34 @@ class Target:
     mirrors: Mirrors
 
 
-def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Target]:
+@dataclass(frozen=True)
+class ModelTarget:
+    """A model, and where its files come from."""
+
+    model: Model
+    mirrors: Mirrors
+
+
+def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> tuple[list[Target], list[ModelTarget]]:
     """What the boxes of an inventory need by the facts that were kept. Raises ConfigError."""
     plans = [item.plan for item in planning.of_inventory(path, given, limit)]
-    return _once(Target(runtime, plan.settings.mirrors) for plan in plans for runtime in plan.runtimes)
+    runtimes = _once(Target(runtime, plan.settings.mirrors) for plan in plans for runtime in plan.runtimes)
+    models = {model.name: ModelTarget(model, plan.settings.mirrors) for plan in plans for model in plan.models}
+    return runtimes, list(models.values())
+
+
+def of_models(names: Sequence[str], given: Mapping[str, Any]) -> list[ModelTarget]:
+    """Models by name. Raises ConfigError, also for one that is on its boxes already."""
+    models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
+    mirrors = Settings.model_validate(dict(given)).mirrors
+    chosen = [models.find(name, "--model") for name in dict.fromkeys(names)]
+    if problems := [
+        f"--model {model.name}: it is on its boxes, in {model.source.path}, and comes from nowhere"
+        for model in chosen
+        if not model_files.items(model, mirrors)
+    ]:
+        raise ConfigError(problems)
+    return [ModelTarget(model, mirrors) for model in chosen]
 
 
 def of_stacks(
