@@ -23,8 +23,8 @@ def run(spec: dict) -> dict:
     + offset: bytes that are here already as a part, and do not follow
     + holes: of a part that lacks something in the middle; only that follows, in order
     Returns {"got": [sha256], "again": {sha256: offset}, "damaged": [sha256], "busy": [sha256],
-    "holes": {sha256: [[offset, length]]}}: `again` are those whose part is another than the controller thought, `busy` those that another deploy is writing,
-    `holes` what lacks of those of `again` and `damaged` that have most.
+    "holes": {sha256: [[offset, length]]}}: `again` are those whose part is another than the controller thought, `busy`
+    those that another deploy is writing, `holes` what lacks of those of `again` and `damaged` that have most.
     Raises Failure when the bytes end too early (what came is kept as a part) or the disk is full.
     """
     answer: dict = {"got": [], "again": {}, "damaged": [], "busy": [], "holes": {}}

@@ -12,13 +12,14 @@ from operations.member import AGAIN
 BLOCK = 256 * 1024
 
 
-def blocks(parts: Iterable[tuple[Path, int]], name: str) -> Iterator[bytes]:
-    """What is in these files from an offset on. Raises BoxError when one cannot be read."""
-    for path, offset in parts:
+def blocks(stretches: Iterable[tuple[Path, int, int]], name: str) -> Iterator[bytes]:
+    """What is in these files, each from an offset on and of a length. Raises BoxError when one cannot be read."""
+    for path, offset, left in stretches:
         try:
             with path.open("rb") as handle:
                 handle.seek(offset)
-                while block := handle.read(BLOCK):
+                while left and (block := handle.read(min(left, BLOCK))):
+                    left -= len(block)
                     yield block
         except OSError as error:  # not to be taken for one of the connection's
             raise BoxError(name, f"{path} on this controller cannot be read: {error.strerror}", AGAIN) from error

@@ -77,7 +77,7 @@ class Box:
         if verb in self.instead and (answer := self.instead[verb](spec)) is not None:
             return answer
         found: dict[str, Any] = getattr(self, verb)(spec, received)
-        if progress:
+        if progress and verb != "stock":
             progress({"done": sum(each["size"] for each in spec["files"])})
         return found
 
@@ -86,7 +86,7 @@ class Box:
             self.files = {sha256: state for sha256, state in self.files.items() if state == GOOD}
         wanted = {each["sha256"] for each in spec["files"]}
         parts = {sha256: size for sha256, size in self.parts.items() if sha256 in wanted}
-        return {"have": [each for each in self.files if each in wanted], "parts": parts}
+        return {"have": [each for each in self.files if each in wanted], "parts": parts, "holes": {}}
 
     def receive(self, spec: Mapping[str, Any], received: int) -> dict[str, Any]:
         assert received == sum(each["size"] - each["offset"] for each in spec["files"])
@@ -113,7 +113,7 @@ class Box:
 
 
 def answer(**more: Any) -> dict[str, Any]:
-    return {"got": [], "again": {}, "damaged": [], "busy": [], **more}
+    return {"got": [], "again": {}, "damaged": [], "busy": [], "holes": {}, **more}
 
 
 class Fleet:
@@ -133,7 +133,7 @@ class Fleet:
 
         def one(box: Box) -> None:
             try:
-                self.swarm.bring(box, items, self.store, peers, addresses or {})
+                self.swarm.bring(box, items, self.store, peers, addresses or {}, {}, {})
             except BoxError as error:
                 failed[box.host.name] = str(error)
 

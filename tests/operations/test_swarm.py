@@ -92,7 +92,7 @@ def test_a_copy_that_goes_bad_in_the_middle_is_taken_from_elsewhere_and_made_goo
         if len(looked) > 1:
             return None
         one.files[items[0].sha256] = BAD
-        return {"have": [items[0].sha256], "parts": {}}
+        return {"have": [items[0].sha256], "parts": {}, "holes": {}}
 
     one.instead["stock"] = stock
     assert fleet.bring(*items) == {}
