@@ -14,7 +14,7 @@ import os
 import time
 from typing import Iterator, List, Optional
 
-from hostkit import events, files, space
+from hostkit import events, files, space, store
 from hostkit.store import HOLES, PART
 
 PIECE = 16 << 20
@@ -161,7 +161,7 @@ def settle(path: str, sha256_wanted: str, size: Optional[int], pieces: Optional[
             safe(handle.fileno())
         os.replace(part, path)
         files.sync_directory(directory)
-        drop_holes(path)
+        whole(path)
         return True
     holes = damaged(part, size or 0, pieces or []) if fit(pieces, size) else []
     if not holes or total(holes) == size:  # its pieces say nothing against it, or nothing for it
@@ -173,6 +173,16 @@ def settle(path: str, sha256_wanted: str, size: Optional[int], pieces: Optional[
             safe(handle.fileno())
         write(path, holes)
     return False
+
+
+def whole(path: str) -> None:
+    """The file at `path` is right: what lies beside it of earlier tries goes, and its holes last."""
+    directory = os.path.dirname(path)
+    rest = sorted(name for name in os.listdir(directory) if not store.is_name(name))
+    for name in sorted(rest, key=lambda name: name.endswith(HOLES)):
+        os.unlink(os.path.join(directory, name))
+    if rest:
+        files.sync_directory(directory)
 
 
 def drop_holes(path: str) -> None:

@@ -126,7 +126,7 @@ def bring(url: str, path: str, wanted: dict, meter: Meter, patience: dict) -> No
     holes = pieces.read(path, size)
     if holes is None and not pieces.fit(hashes, size):
         fetch.fetch_file(url, path, sha256, size, meter.progress, **patience)
-        pieces.drop_holes(path)
+        pieces.whole(path)
         return
     if holes is None:
         options = {"open_url": fetch.plain_open, "tries": fetch.TRIES, **patience}

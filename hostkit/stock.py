@@ -74,8 +74,7 @@ def take_in(source: str, path: str) -> None:
     if source != path:
         os.link(source, path)
         files.sync_directory(os.path.dirname(path))
-    files.with_suppressed_unlink(path + store.PART)
-    pieces.drop_holes(path)
+    pieces.whole(path)
 
 
 def make_good(source: str, path: str, wanted: dict) -> None:

@@ -6,6 +6,8 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import gevent
+
 from gpufleet.errors import BoxError
 from operations.member import AGAIN
 
@@ -26,5 +28,9 @@ def blocks(stretches: Iterable[tuple[Path, int, int]], name: str) -> Iterator[by
 
 
 def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        while block := handle.read(1 << 20):
+            digest.update(block)
+            gevent.sleep(0)  # other boxes' transfers go on
+    return digest.hexdigest()

@@ -52,6 +52,14 @@ def bring(
     swarm.bring(box, items, store, peers, addresses or {}, more or {}, room or {})
 
 
+class Damaged(BoxError):
+    """A file in the controller's store is not what its name says. + sha256: which"""
+
+    def __init__(self, name: str, path: Path, sha256: str) -> None:
+        super().__init__(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
+        self.sha256 = sha256
+
+
 def forget(box: Box, items: Sequence[Item]) -> None:
     """Free the box's store of these files, unless some box of this run still waits for files. Raises BoxError."""
     if swarm.spread.wants:
@@ -189,7 +197,7 @@ class Swarm:
             member.noted(self.spread.files[sha256], 0, answer["holes"].get(sha256))
             path = self.paths[sha256]
             if sha256_of(path) != sha256:
-                raise BoxError(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
+                raise Damaged(name, path, sha256)
             member.once_more(self.spread.files[sha256], "it arrived damaged")
         self._busy(member, answer["busy"])
 
