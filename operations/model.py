@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import islice
 from typing import Any
 
 from gevent.lock import RLock
@@ -14,11 +15,12 @@ from gpufleet.errors import BoxError
 from gpufleet.models import Model
 from gpufleet.wheelhouse.items import FetchError, Item, once
 from gpufleet.wheelhouse.store import Store, default_root
-from operations import swarm
+from operations import looks, swarm
 from operations.deployment import Commands, Deployment
 from operations.model_spec import PLACE, places, spec
 
 SPARE = 1 << 30  # bytes that stay free beside the models' files
+GIVERS = 4  # boxes with a model that give it to those that come
 
 # What each model of this run is made of, or why it cannot be had, by its name and the settings it was got with. A line
 # that stalls does so for every box: it is not tried again for each of twenty.
@@ -117,8 +119,31 @@ def _spread(box: Deployment, models: Sequence[Model], items: Sequence[Item], sto
             at.setdefault(sha256, []).extend(where)
     outside = {sha256: url for sha256, url in addresses.items() if sha256 in lacking}
     more = {item.sha256: _more(box, item, store, at) for item in items}
+    if settings.fetch.peers:
+        for model in models:
+            _offered(box, model, items, more)
     room = {"spare": SPARE, "what": " and ".join(model.name for model in models)}
     swarm.bring(box, items, store, settings.fetch.peers, outside, more, room)
+
+
+def _offered(box: Deployment, model: Model, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
+    """Boxes where the model is in place give it to this one; a few are enough, those that come give it on."""
+    its = {file.sha256 for file in model.source.files.values()}
+    wanted = [item for item in items if item.sha256 in its]
+    for giver in islice(having(box, model), GIVERS):
+        with suppress(BoxError):  # it is seen to where that box is deployed
+            swarm.offer(giver, wanted, more)
+
+
+def having(box: Deployment, model: Model) -> Iterator[Deployment]:
+    """The other boxes of this run that have the model, and may give it."""
+    decided = looks.of_this_run()
+    for host in looks.active_hosts():
+        found = decided[host.name]
+        same = any((each.name, each.directory) == (model.name, model.directory) for each in found.plan.models)
+        lacks = any(each.name == model.name for each in found.changes.models)
+        if host.name != box.host.name and same and not lacks and found.plan.settings.fetch.peers:
+            yield Deployment(host, found.plan, found.changes)
 
 
 def _more(box: Deployment, item: Item, store: Store, at: Mapping[str, list[str]]) -> dict[str, Any]:

@@ -52,6 +52,11 @@ def bring(
     swarm.bring(box, items, store, peers, addresses or {}, more or {}, room or {})
 
 
+def offer(box: Box, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
+    """A box that lacks nothing gives those that come what it has of these. Raises BoxError."""
+    swarm.offer(box, items, more)
+
+
 class Damaged(BoxError):
     """A file in the controller's store is not what its name says. + sha256: which"""
 
@@ -118,6 +123,19 @@ class Swarm:
             self._notify()
             if not self.spread.wants:
                 self.shares.end(self.spread.giving)
+
+    def offer(self, box: Box, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
+        name = box.host.name
+        self.more.update(more)
+        files = [File(item.sha256, item.filename, item.size or 0) for item in items]
+        known = self.spread.holders
+        if name in self.spread.wants or all(name in known.get(file.sha256, ()) for file in files):
+            return
+        found = box.call("stock", {"files": [self._wanted(file) for file in files]}, seconds=SILENCE_SECONDS)
+        if name not in self.spread.wants:  # it began to take files itself meanwhile
+            self.members.setdefault(name, Member(box))
+            self.spread.offer(name, files, found["have"])
+            self._notify()
 
     def _join(
         self,

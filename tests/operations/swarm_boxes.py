@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,9 +137,14 @@ class Fleet:
         return made
 
     def bring(
-        self, *items: Item, peers: bool = True, addresses: Mapping[str, str] | None = None, **more: Any
+        self,
+        *items: Item,
+        peers: bool = True,
+        addresses: Mapping[str, str] | None = None,
+        to: Sequence[Box] = (),
+        **more: Any,
     ) -> dict[str, str]:
-        """To all boxes at once; what went wrong, by box."""
+        """To all boxes at once, or to those of `to`; what went wrong, by box."""
         failed: dict[str, str] = {}
 
         def one(box: Box) -> None:
@@ -148,7 +153,7 @@ class Fleet:
             except BoxError as error:
                 failed[box.host.name] = str(error)
 
-        gevent.joinall([gevent.spawn(one, box) for box in self.boxes.values()], raise_error=True)
+        gevent.joinall([gevent.spawn(one, box) for box in to or self.boxes.values()], raise_error=True)
         return failed
 
     def all_have(self, *items: Item) -> bool:

@@ -45,7 +45,9 @@ class Box:
         self.called: list[tuple[str, Mapping[str, Any]]] = []
         self.host = SimpleNamespace(name=name, log=self.said.append, noop=self.noops.append)
         instances = [SimpleNamespace(name=f"{each.name}-{index}", model=each) for each in models for index in (1, 2)]
-        self.plan = SimpleNamespace(settings=Settings.model_validate(settings), instances=instances)
+        self.plan = SimpleNamespace(
+            settings=Settings.model_validate(settings), instances=instances, models=list(models)
+        )
         self.changes = SimpleNamespace(models=list(models))
 
     def call(self, verb: str, wanted: Mapping[str, Any], **more: Any) -> dict[str, Any]:
@@ -63,6 +65,8 @@ class Run:
         self.brought: list[tuple[str, list[Item], Any, Any, Any]] = []
         self.damaged: list[BoxError] = []
         self.mended: list[Item] = []
+        self.boxes: dict[str, Box] = {}
+        self.offered: list[tuple[str, list[str]]] = []
         monkeypatch.setattr(operation, "_ready", {})
         monkeypatch.setattr(operation, "_failed", {})
         monkeypatch.setattr(operation, "default_root", lambda: root)
@@ -70,6 +74,9 @@ class Run:
         monkeypatch.setattr(operation.model_files, "mend", self.mend)
         monkeypatch.setattr(operation.model_files, "pieces", lambda store, item: ["a piece"] * (item.size == 7) or None)
         monkeypatch.setattr(swarm, "bring", self.bring)
+        monkeypatch.setattr(swarm, "offer", self.offer)
+        monkeypatch.setattr(operation.looks, "of_this_run", lambda: self.boxes)
+        monkeypatch.setattr(operation.looks, "active_hosts", lambda: [box.host for box in self.boxes.values()])
 
     def ready(self, model: Model, store: Store, settings: Settings, say: Any) -> list[Item]:
         self.got.append(model.name)
@@ -93,6 +100,11 @@ class Run:
         self.brought.append((box.host.name, list(items), *more[1:]))
         if self.damaged:
             raise self.damaged.pop()
+
+    def offer(self, box: Box, items: Sequence[Item], more: Any) -> None:
+        if box.host.name == "box-1":
+            raise BoxError("box-1", "it is gone", "look")
+        self.offered.append((box.host.name, sorted(item.filename for item in items)))
 
     def put(self, *boxes: Box) -> list[str]:
         """On all of them at once; what went wrong."""
@@ -193,6 +205,23 @@ def test_a_head_that_lies_on_the_box(run: Run) -> None:
     model = page(mtp_head={"source": {"path": "/srv/heads"}, "file": "mtp.safetensors"})
     found = spec(cast(Any, Box("one", model).plan), model, operation.model_files.items(model, Settings().mirrors))
     assert found["head"] == {"file": "mtp.safetensors", "path": "/srv/heads/mtp.safetensors"}
+
+
+def test_boxes_that_have_the_model_give_it_to_one_that_comes(run: Run) -> None:
+    new, tiny = Box("new", page()), page()
+    run.boxes = {"new": new, **{f"box-{number}": Box(f"box-{number}", tiny) for number in range(7)}}
+    for name, box in run.boxes.items():
+        box.changes.models = [tiny] if name in ("new", "box-5") else []
+    run.boxes["alone"] = Box("alone", tiny, fetch={"peers": False})
+    run.boxes["older"] = Box("older", page(revision="r0"))
+    run.boxes["alone"].changes.models = run.boxes["older"].changes.models = []
+    assert run.put(new) == []
+    givers = [name for name, _ in run.offered]
+    assert givers == ["box-0", "box-2", "box-3"], "four are asked, of which one fails"
+    assert run.offered[0][1] == ["config.json", "sub__model.safetensors"]
+    run.offered.clear()
+    alone = Box("by-itself", page(), fetch={"peers": False})
+    assert run.put(alone) == [] and run.offered == []
 
 
 def test_nothing_to_do(run: Run) -> None:

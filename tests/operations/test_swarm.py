@@ -298,3 +298,21 @@ def test_reading_what_is_here_is_said_once(fleet: Fleet) -> None:
 
     box.call = call  # type: ignore[method-assign]
     assert fleet.bring(item) == {} and box.host.said == ["reading what is here of large files"]
+
+
+def test_a_box_that_lacks_nothing_gives_to_one_that_comes(fleet: Fleet) -> None:
+    items = [fleet.store.add(name, name.encode() * 1000) for name in ("a", "b")]
+    old, new = fleet.box("old", *items), fleet.box("new")
+    for _ in range(2):
+        fleet.swarm.offer(old, items, {})
+    assert fleet.bring(*items, to=[new]) == {}
+    assert new.files == old.files and fleet.swarm.sent == 0
+    assert old.asked == ["stock", "share", "unshare"]
+
+
+def test_what_is_offered_while_the_box_comes_itself_changes_nothing(fleet: Fleet) -> None:
+    item = fleet.store.add("a", b"a" * 1000)
+    box = fleet.box("one")
+    box.instead["receive"] = lambda spec: fleet.swarm.offer(box, [item], {})  # type: ignore[func-returns-value]
+    assert fleet.bring(item) == {} and fleet.all_have(item)
+    assert box.asked.count("stock") == 1
