@@ -34,6 +34,7 @@ def run(spec: dict) -> dict:
     # Made beside it and renamed when whole. A service that reads what was there keeps the files it has open.
     aside = directory + INCOMING
     files.remove(aside)
+    events.log("putting {} in place".format(spec["name"]))
     if spec.get("path"):
         check_local(spec["path"])
     else:
@@ -93,7 +94,7 @@ def replace_head(spec: dict, aside: str) -> dict:
         check_readable(path)
     else:
         take(head, path)
-    events.log("replacing the MTP head of {}".format(spec["name"]))
+    events.log("replacing its MTP head")
     step = importlib.import_module("hostkit.head")
     done = step.overlay(spec["path"], aside, path) if spec.get("path") else step.replace(aside, path)
     files.remove(own)
