@@ -62,7 +62,7 @@ def _mount(mounts: dict[str, str], path: str) -> str:
 
 
 def _coming(store: str) -> int:
-    """Bytes in the models' store that no model has: a deploy that was cut off has brought them, and the next goes on."""
+    """Bytes in the models' store that no model has: of a deploy that was cut off, and the next goes on with them."""
     total = 0
     for folder in _folders(store):
         for name in os.listdir(folder):
