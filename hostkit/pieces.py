@@ -8,6 +8,7 @@ follows: the final name is given only to what has the right hash as a whole, and
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -53,17 +54,21 @@ def fit(pieces: Optional[list], size: Optional[int]) -> bool:
 
 
 def damaged(at: str, size: int, pieces: list) -> Holes:
-    """What of a file is not what its pieces' hashes say; all that lies beyond its end is."""
+    """What of a file is not what its pieces' hashes say, or cannot be read; all that lies beyond its end is."""
     holes: Holes = []
     pulse = Pulse(size)
     with open(at, "rb") as handle:
         for index, sha256 in enumerate(pieces):
             offset, length = span(index, size)
-            handle.seek(offset)
             found = hashlib.sha256()
-            for block in blocks(handle, length):
-                found.update(block)
-                pulse.beat(len(block))
+            try:
+                handle.seek(offset)
+                for block in blocks(handle, length):
+                    found.update(block)
+                    pulse.beat(len(block))
+            except OSError as error:
+                if error.errno != errno.EIO:
+                    raise
             if found.hexdigest() != sha256:
                 add(holes, offset, length)
     return holes
@@ -84,6 +89,16 @@ def blocks(handle: "object", length: int) -> Iterator[bytes]:
             return
         length -= len(block)
         yield block
+
+
+def is_right(at: str, wanted: str) -> bool:
+    """Whether a file has this sha256; not when the disk cannot read it."""
+    try:
+        return sha256(at) == wanted
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return False
 
 
 def sha256(at: str) -> str:
@@ -122,7 +137,7 @@ def open_up(source: str, path: str, size: int, pieces: list) -> Holes:
     files.with_suppressed_unlink(path + PART)
     if total(holes) < size:
         write(path, holes)
-        copy(source, path, size)
+        copy(source, path, size, holes)
     if source == path:
         os.unlink(path)
     if total(holes) == size:
@@ -131,14 +146,19 @@ def open_up(source: str, path: str, size: int, pieces: list) -> Holes:
     return holes
 
 
-def copy(source: str, path: str, size: int) -> None:
+def copy(source: str, path: str, size: int, holes: Holes) -> None:
+    """What is good of `source` into the part."""
     name, directory = os.path.basename(path), os.path.dirname(path)
     space.require(directory, size, "a copy of {}, which is damaged".format(name))
     with space.told_when_full(directory, name), open(source, "rb") as old, open(path + PART, "wb") as new:
         pulse = Pulse(size)
-        for block in blocks(old, size):
-            new.write(block)
-            pulse.beat(len(block))
+        for offset, length in (span(index, size) for index in range(-(-size // PIECE))):
+            if not inside(offset, holes):
+                old.seek(offset)
+                new.seek(offset)
+                for block in blocks(old, length):
+                    new.write(block)
+                    pulse.beat(len(block))
         new.truncate(size)
         new.flush()
         safe(new.fileno())

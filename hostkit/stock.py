@@ -62,7 +62,7 @@ def check(wanted: dict) -> None:
         with store.held(sha256, wanted.get("place", store.WHEELS)):
             if not os.path.exists(source):
                 return  # another deploy was at it
-            if pieces.sha256(source) == sha256:
+            if pieces.is_right(source, sha256):
                 take_in(source, path)
             else:
                 make_good(source, path, wanted)

@@ -65,7 +65,7 @@ def packages_missing(plan: BoxPlan) -> Said:
 )
 def disk_space(plan: BoxPlan) -> Said:
     """Below `/opt/gpufleet` there is less room than the runtimes and models that are missing need, plus 1 GiB; or below
-    `/opt/gpufleet/models`, where that is a disk of its own. What a deploy that was cut off has brought is counted in."""
+    `/opt/gpufleet/models`, where that is a disk of its own. What a deploy that was cut off has brought counts."""
     disks = plan.facts.get("disks") or {}
     home, models = disks.get(HOME) or {}, disks.get(f"{HOME}/models") or {}
     apart = models.get("mount") not in (None, home.get("mount"))

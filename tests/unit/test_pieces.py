@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
@@ -170,6 +171,26 @@ def test_a_file_that_is_too_long_is_cut(box: Box) -> None:
 def test_a_file_of_which_nothing_is_good_is_removed(box: Box) -> None:
     box.put(b"x" * len(DATA))
     assert box.look(check=True) == {"have": [], "parts": {}, "holes": {}} and box.names() == []
+
+
+def test_a_sector_that_cannot_be_read_is_a_hole(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    box.put(DATA)
+    real = pieces.blocks
+
+    def blocks(handle: Any, length: int) -> Iterator[bytes]:
+        at = handle.tell()
+        if at <= 4321 < at + length and handle.name == str(box.path):
+            raise OSError(errno.EIO, "Input/output error")
+        yield from real(handle, length)
+
+    def sha256(at: str) -> str:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pieces, "blocks", blocks)
+        patch.setattr(pieces, "sha256", sha256)
+        assert box.look(check=True)["holes"] == {SHA: [[4000, 1000]]}
+    assert box.send(DATA[4000:5000], holes=[[4000, 1000]])["got"] == [SHA] and box.whole()
 
 
 def test_pieces_that_cannot_be_of_this_file_are_not_used(box: Box) -> None:
