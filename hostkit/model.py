@@ -60,6 +60,25 @@ def doubt(directory: str) -> bool:
     return True
 
 
+def doubt_those_with(path: str) -> list:
+    """`doubt` each model that has this file, which was found to be damaged; returns their directories."""
+    known, found = os.stat(path), []
+    for name in os.listdir(MODELS):
+        folder = os.path.join(MODELS, name)
+        if name.startswith(".") or not os.path.isdir(folder):
+            continue
+        for directory in (os.path.join(folder, each) for each in os.listdir(folder)):
+            if not os.path.islink(directory) and has(directory, known) and doubt(directory):
+                events.log("{} is doubtful: the next deploy mends it".format(os.path.relpath(directory, MODELS)))
+                found.append(directory)
+    return found
+
+
+def has(directory: str, known: os.stat_result) -> bool:
+    paths = (os.path.join(at, name) for at, _, names in os.walk(directory) for name in names)
+    return any(os.path.samestat(os.lstat(path), known) for path in paths)
+
+
 def take(entry: dict, target: str) -> None:
     """Another name for a file of the store. Raises Failure when it is not there, or cannot have one."""
     wanted = {**entry, "place": store.MODELS}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Optional
 
-from hostkit import events, files, pieces, space, store
+from hostkit import events, files, model, pieces, space, store
 from hostkit.errors import Failure
 
 
@@ -80,6 +80,8 @@ def take_in(source: str, path: str) -> None:
 def make_good(source: str, path: str, wanted: dict) -> None:
     """Keep what is good of a damaged file. One that lies in a model's directory only is left there as it is."""
     filename, size, hashes = wanted["filename"], wanted.get("size"), wanted.get("pieces")
+    if source == path and os.stat(path).st_nlink > 1 and wanted.get("place") == store.MODELS:
+        model.doubt_those_with(path)
     if not pieces.fit(hashes, size):
         if source == path:
             os.unlink(path)

@@ -103,6 +103,7 @@ def held(sha256: str, place: str = WHEELS) -> Iterator[None]:
                 yield
                 return
         finally:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # now, whoever else has a copy of the descriptor
             os.close(descriptor)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from gpufleet.errors import BoxError
@@ -15,6 +16,24 @@ TRIES = 3
 AGAIN = "deploy again; what came is kept"
 PEERS = "other boxes"
 MEASURED = 1 << 20  # bytes: less says nothing of a link
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How files come to a box; see operations.swarm.bring."""
+
+    peers: bool = True
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    room: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Damaged(BoxError):
+    """A file in the controller's store is not what its name says. + sha256: which"""
+
+    def __init__(self, name: str, path: Path, sha256: str) -> None:
+        super().__init__(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
+        self.sha256 = sha256
 
 
 @dataclass

@@ -17,6 +17,7 @@ from gpufleet.wheelhouse.items import FetchError, Item, once
 from gpufleet.wheelhouse.store import Store, default_root
 from operations import looks, swarm
 from operations.deployment import Commands, Deployment
+from operations.member import Damaged
 from operations.model_spec import PLACE, places, spec
 
 SPARE = 1 << 30  # bytes that stay free beside the models' files
@@ -96,7 +97,7 @@ def _bring(box: Deployment, models: Sequence[Model], items: Sequence[Item], stor
     settings = box.plan.settings
     try:
         _spread(box, models, items, store)
-    except swarm.Damaged as damaged:
+    except Damaged as damaged:
         box.host.log(f"{damaged.cause}: it is mended")
         wrong = [item for item in items if item.sha256 == damaged.sha256]
         try:

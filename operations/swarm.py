@@ -20,7 +20,7 @@ from gpufleet.pace import Pace
 from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
 from gpufleet.wheelhouse.items import Item
 from gpufleet.wheelhouse.store import Store
-from operations.member import Member, Told
+from operations.member import Damaged, Member, Told, Ways
 from operations.sent_files import blocks, sha256_of
 from operations.shares import Box, Shares
 
@@ -49,20 +49,12 @@ def bring(
     + more: what else the box is told of a file, by sha256: `place`, `pieces`, `at` (hostkit.stock)
     + room: `spare` bytes that must be free beside what lacks, and `what` that is of (hostkit.stock)
     """
-    swarm.bring(box, items, store, peers, addresses or {}, more or {}, room or {})
+    swarm.bring(box, items, store, Ways(peers, addresses or {}, more or {}, room or {}))
 
 
 def offer(box: Box, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
     """A box that lacks nothing gives those that come what it has of these. Raises BoxError."""
     swarm.offer(box, items, more)
-
-
-class Damaged(BoxError):
-    """A file in the controller's store is not what its name says. + sha256: which"""
-
-    def __init__(self, name: str, path: Path, sha256: str) -> None:
-        super().__init__(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
-        self.sha256 = sha256
 
 
 def forget(box: Box, items: Sequence[Item]) -> None:
@@ -88,19 +80,9 @@ class Swarm:
     _looking: set[str] = field(default_factory=set)  # boxes that are being asked what they have
     _changed: Event = field(default_factory=Event)
 
-    def bring(
-        self,
-        box: Box,
-        items: Sequence[Item],
-        store: Store,
-        peers: bool,
-        addresses: Mapping[str, str],
-        more: Mapping[str, Mapping[str, Any]],
-        room: Mapping[str, Any],
-    ) -> None:
+    def bring(self, box: Box, items: Sequence[Item], store: Store, ways: Ways) -> None:
         name = box.host.name
-        self.more.update(more)
-        member = self._join(box, items, store, peers, addresses, room)
+        member = self._join(box, items, store, ways)
         begun = time.monotonic()
         try:
             while (step := next_move(self.spread, name, time.monotonic())) is not None:
@@ -137,28 +119,21 @@ class Swarm:
             self.spread.offer(name, files, found["have"])
             self._notify()
 
-    def _join(
-        self,
-        box: Box,
-        items: Sequence[Item],
-        store: Store,
-        peers: bool,
-        addresses: Mapping[str, str],
-        room: Mapping[str, Any],
-    ) -> Member:
+    def _join(self, box: Box, items: Sequence[Item], store: Store, ways: Ways) -> Member:
         name = box.host.name
+        self.more.update(ways.more)
         files, origins = [], {}
         for item in items:
             here = store.has(item)
             if here:
                 self.paths[item.sha256] = store.path(item)
-            if url := addresses.get(item.sha256):
+            if url := ways.addresses.get(item.sha256):
                 self.addresses[item.sha256] = url
             size = item.size or (self.paths[item.sha256].stat().st_size if here else 0)
             files.append(File(item.sha256, item.filename, size))
             origins[item.sha256] = (*([CONTROLLER] if here else []), *([OUTSIDE] if url else []))
         # Read, and not only counted: a file that went bad on the disk would be in the way of every deploy to come.
-        wanted = {"files": [self._wanted(file) for file in files], "check": True, **room}
+        wanted = {"files": [self._wanted(file) for file in files], "check": True, **ways.room}
         reading = Told(box, "reading what is here of large files")
         self._looking.add(name)
         try:
@@ -169,7 +144,7 @@ class Swarm:
         member = self.members[name] = Member(box)
         for file in files:
             member.noted(file, found["parts"].get(file.sha256, 0), found["holes"].get(file.sha256))
-        self.spread.join(name, files, found["have"], origins, sharing=peers)
+        self.spread.join(name, files, found["have"], origins, sharing=ways.peers)
         missing = self.spread.wants[name]
         member.total = sum(self.spread.files[sha256].size for sha256 in missing)
         if missing:

@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 
 from gpufleet.errors import BoxError
+from operations.member import Ways
 from operations.swarm import Swarm
 
 GOOD, BAD = "good", "bad"
@@ -149,7 +150,8 @@ class Fleet:
 
         def one(box: Box) -> None:
             try:
-                self.swarm.bring(box, items, self.store, peers, addresses or {}, more, {"spare": 7} if more else {})
+                ways = Ways(peers, addresses or {}, more, {"spare": 7} if more else {})
+                self.swarm.bring(box, items, self.store, ways)
             except BoxError as error:
                 failed[box.host.name] = str(error)
 

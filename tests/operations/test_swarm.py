@@ -11,7 +11,7 @@ import pytest
 
 from gpufleet.errors import BoxError
 from operations import swarm as operation
-from operations.member import TRIES
+from operations.member import TRIES, Damaged, Ways
 from operations.swarm import Swarm
 from tests.operations.swarm_boxes import BAD, GOOD, Box, Fleet, Item, answer
 
@@ -281,8 +281,8 @@ def test_a_damaged_file_of_the_controller_is_named_for_who_can_mend_it(fleet: Fl
     fleet.store.path(item).write_bytes(b"b" * 1000)
     box = fleet.box("one")
     box.instead["receive"] = lambda spec: answer(damaged=[item.sha256])
-    with pytest.raises(operation.Damaged, match=r"a\.safetensors on this controller is damaged") as raised:
-        fleet.swarm.bring(box, [item], fleet.store, True, {}, {}, {})  # type: ignore[arg-type, list-item]
+    with pytest.raises(Damaged, match=r"a\.safetensors on this controller is damaged") as raised:
+        fleet.swarm.bring(box, [item], fleet.store, Ways())  # type: ignore[arg-type, list-item]
     assert raised.value.sha256 == item.sha256
 
 

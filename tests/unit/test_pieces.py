@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import fetch, pieces, pull, receive, serve, stock, store
+from hostkit import fetch, files, model, pieces, pull, receive, serve, stock, store
 from hostkit.errors import Failure
 
 PIECE = 1000
@@ -73,6 +73,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Box:
     monkeypatch.setattr(pieces, "PIECE", PIECE)
     monkeypatch.setattr(store, "ROOT", str(tmp_path / "store"))
     monkeypatch.setattr(store, "MODELS_ROOT", str(tmp_path / "models/.store"))
+    monkeypatch.setattr(model, "MODELS", str(tmp_path / "models"))
     monkeypatch.setattr(sys, "stdin", sys.stdin)
     return Box(tmp_path)
 
@@ -148,12 +149,14 @@ def test_what_a_service_has_open_is_never_written_to(box: Box) -> None:
     box.put(bad)
     served.parent.mkdir(parents=True)
     os.link(box.path, served)
+    files.complete(str(served.parent), {})
     with served.open("rb") as open_there:
         holes = box.look(check=True)["holes"][SHA]
         assert holes == [[0, 1000], [10_000, 500]]
         assert box.send(DATA[:1000] + DATA[10_000:], holes=holes)["got"] == [SHA]
         assert open_there.read() == bad == served.read_bytes()
     assert box.whole()
+    assert not files.is_complete(str(served.parent)), "the next deploy of this box mends it"
 
 
 def test_neighbouring_pieces_are_one_hole_and_a_file_cut_short_lacks_its_end(box: Box) -> None:
@@ -254,7 +257,8 @@ def test_what_broke_off_goes_on_at_the_piece_it_was_at(box: Box) -> None:
 def test_holes_are_filled_by_range_from_another_box(box: Box, server: Server) -> None:
     box.damaged(1500, 2500, 10_400)
     server.cut = 1
-    assert pull.run(server.spec(peer=False))["got"] == [SHA] and box.whole()
+    found = pull.run(server.spec(peer=False))
+    assert found["got"] == [SHA] and box.whole(), found
     assert server.lengths() == [2000, 1000, 500]
 
 
