@@ -56,6 +56,8 @@ class Disk(Fact):
     free_mib: Count
     total_mib: Count
     filesystem: str | None
+    mount: str | None = None
+    coming_mib: Count = 0
 
 
 class Clock(Fact):

@@ -15,6 +15,7 @@ from gpufleet.kept import parse, problem
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
 PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None, "lock": None}
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}
+PASSING_OF_DISK: dict[str, Any] = {"coming_mib": 0}
 PASSING_OF_MEMORY: dict[str, Any] = {"available_mib": None}
 # Of a card, what `gpufleet.hardware` tells; and what it says of the rest of a box in other words.
 IDENTITY = ("index", "uuid", "name", "bus_id", "memory_mib")
@@ -33,7 +34,9 @@ def stable(facts: Mapping[str, Any]) -> dict[str, Any]:
         for name, found in (facts.get("instances") or {}).items()
     }
     kept["disks"] = {
-        path: {**disk, "free_mib": rounded(disk["free_mib"])} if disk.get("free_mib") is not None else dict(disk)
+        path: _without(disk, PASSING_OF_DISK) | {"free_mib": rounded(disk["free_mib"])}
+        if disk.get("free_mib") is not None
+        else dict(disk)
         for path, disk in (facts.get("disks") or {}).items()
     }
     return kept

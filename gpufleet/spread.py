@@ -97,6 +97,14 @@ class Spread:
         for sha256 in there:
             self.holders.setdefault(sha256, set()).add(box)
 
+    def offer(self, box: str, files: Iterable[File], have: Iterable[str]) -> None:
+        """A box that wants nothing gives what it has of these."""
+        self.files.update({file.sha256: file for file in files if file.sha256 not in self.files})
+        self.giving.add(box)
+        for sha256 in have:
+            self.origins.setdefault(sha256, ())
+            self.holders.setdefault(sha256, set()).add(box)
+
     def begin(self, box: str, move: Move, now: float) -> None:
         self.flights[box] = Flight(move.source, move.files, now)
 

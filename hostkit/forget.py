@@ -9,17 +9,17 @@ from hostkit import store
 
 
 def run(spec: dict) -> dict:
-    """Remove `files` [{filename, sha256}] from the store; one that is being written by another deploy stays.
+    """Remove `files` [{filename, sha256, place}] from the store; one that is being written by another deploy stays.
 
     Returns {"bytes": what was freed}.
     """
     freed = 0
     for item in spec["files"]:
-        path = store.path(item["filename"], item["sha256"])
+        path = store.at(item)
         if not os.path.isdir(os.path.dirname(path)):
             continue
         try:
-            with store.held(item["sha256"]):
+            with store.held(item["sha256"], item.get("place", store.WHEELS)):
                 freed += os.path.getsize(path) if os.path.isfile(path) else 0
                 shutil.rmtree(os.path.dirname(path), ignore_errors=True)
         except store.Busy:

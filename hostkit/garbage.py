@@ -6,9 +6,9 @@ import os
 import re
 import sys
 import time
-from typing import Iterator
+from typing import Iterator, Optional
 
-from hostkit import build, files, install, model, named, release, runtime, store
+from hostkit import build, files, garbage_models, install, model, named, release, runtime, store
 
 CACHE = "/var/cache"
 LINK = "gpufleet-kit.pyz"
@@ -32,11 +32,12 @@ def everything(known: named.Named) -> "tuple[list, list]":
     """(items, paths that are too young to tell)"""
     items: list = []
     young: list = []
+    counted: set = set()  # a file of two names is freed once, whichever of them goes first
     for kind, path, why, grace in candidates(known):
         if abs(age(path)) < grace:  # what is of a time to come was made before the clock was put right
             young.append(path)
         else:
-            items.append({"kind": kind, "name": short(path), "path": path, "bytes": size(path), "why": why})
+            items.append({"kind": kind, "name": short(path), "path": path, "bytes": size(path, counted), "why": why})
     return items, young
 
 
@@ -48,7 +49,8 @@ def candidates(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
     yield from stored(known)
     yield from kits()
     yield from caches(known)
-    yield from models(known)
+    yield from garbage_models.unnamed(known, entries, YOUNG_SECONDS)
+    yield from garbage_models.stored(known, entries, age, YOUNG_SECONDS)
 
 
 def releases(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
@@ -128,18 +130,13 @@ def caches(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
                 yield "cache", path, "{} does not run on it any more".format(instance), YOUNG_SECONDS
 
 
-def models(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
-    for name in entries(model.MODELS):
-        for revision in entries(os.path.join(model.MODELS, name)):
-            whole = revision[: -len(".incoming")] if revision.endswith(".incoming") else revision
-            if "{}/{}".format(name, whole) not in known.models:
-                yield "model", os.path.join(model.MODELS, name, revision), "no release names it", YOUNG_SECONDS
-
-
 def kept(found: list) -> dict:
     """{kind: bytes} of what stays, for the kinds that fill a disk."""
     homes = {"runtime": runtime.RUNTIMES, "store": store.ROOT, "model": model.MODELS}
-    freed = {kind: sum(item["bytes"] for item in found if item["kind"] == kind) for kind in homes}
+    freed = {
+        kind: sum(item["bytes"] for item in found if item["path"].startswith(home + "/"))
+        for kind, home in homes.items()
+    }
     return {kind: max(0, size(home) - freed[kind]) for kind, home in homes.items()}
 
 
@@ -167,9 +164,10 @@ def age(path: str) -> float:
         return 0.0
 
 
-def size(path: str) -> int:
-    """Bytes on the disk of all below, links not followed, a file of several names counted once."""
-    seen: set = set()
+def size(path: str, seen: "Optional[set]" = None) -> int:
+    """Bytes on the disk of all below, links not followed, a file of several names counted once, and not again when it
+    was `seen`."""
+    seen = set() if seen is None else seen
     total = 0
     waiting = [path]
     while waiting:
@@ -188,7 +186,7 @@ def size(path: str) -> int:
 
 def short(path: str) -> str:
     """A path as it is told: of the store the file's own name, else from the product's folder on."""
-    if os.path.dirname(path) == store.ROOT:
+    if os.path.dirname(path) in (store.ROOT, store.MODELS_ROOT):
         inside = entries(path)
         return inside[0] if inside else os.path.basename(path)
     for home in (files.ROOT, CACHE):

@@ -1,67 +1,150 @@
-"""A model in place: `models/<name>/<revision>`, complete or absent; fetched with hashes, or linked where it lies."""
+"""A model in place: `models/<name>/<directory>`, complete or absent; of the store's files, or linked where it lies."""
 
 from __future__ import annotations
 
+import errno
+import importlib
 import json
 import os
 import shutil
 import stat
-from concurrent.futures import ThreadPoolExecutor
 
-from hostkit import events, files, state
+from hostkit import events, files, state, store
 from hostkit.errors import Failure
-from hostkit.fetch import fetch_file
 
 MODELS = os.path.join(files.ROOT, "models")
-CONNECTIONS = 4
+INCOMING, GONE, HEAD = ".incoming", ".gone", ".head"  # after the name of what is being made, or thrown away
 PRIVATE = ("/tmp/", "/var/tmp/")  # the unit's PrivateTmp hides the box's
 
 
 def run(spec: dict) -> dict:
-    """Put `name`/`revision` in place, from `http` and `files` {relative path: {size, sha256}}, or a local `path`.
+    """Put `name`/`directory` in place, of `files` {relative path: {size, sha256, filename}} in the box's store, or link
+    it to a local `path`.
 
     + instances: names of those that serve it
+    + head: another MTP head, {"file": relative path, "sha256", "filename"} in the store, or with "path" where it lies
+    Returns {"path"}. Raises Failure.
     """
-    directory = os.path.join(MODELS, spec["name"], spec["revision"])
+    directory = os.path.join(MODELS, spec["name"], spec["directory"])
     state.doubt(spec["instances"])
-    if spec.get("path"):
+    if spec.get("path") and not spec.get("head"):
         return link_local(spec, directory)
-    if files.is_complete(directory):
+    if files.is_complete(directory) and not os.path.islink(directory):
         return {"path": directory}
-    # Fetched into a directory beside it, and renamed when whole; its files survive an interruption.
-    aside = directory + ".incoming"
-    set_aside(directory, aside)
-    wanted = spec["files"]
-    total = sum(entry["size"] for entry in wanted.values())
-    events.log("fetching {} ({} files, {:.1f} MiB)".format(spec["name"], len(wanted), total / 2**20))
-
-    def one(item: tuple) -> None:
-        relative, entry = item
-        url = spec["http"].rstrip("/") + "/" + relative
-        fetch_file(url, os.path.join(aside, relative), entry["sha256"], entry["size"])
-        events.log("fetched {}".format(relative))
-
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(one, sorted(wanted.items())))
-    files.complete(aside, {"name": spec["name"], "revision": spec["revision"], "files": wanted})
-    os.rename(aside, directory)
+    # Made beside it and renamed when whole. A service that reads what was there keeps the files it has open.
+    aside = directory + INCOMING
+    files.remove(aside)
+    events.log("putting {} in place".format(spec["name"]))
+    if spec.get("path"):
+        check_local(spec["path"])
+    else:
+        for relative, entry in sorted(spec["files"].items()):
+            take(entry, os.path.join(aside, relative))
+    facts = {"name": spec["name"], "directory": spec["directory"], "files": spec["files"]}
+    if spec.get("head"):
+        facts["head"] = {**spec["head"], **replace_head(spec, aside)}
+    files.complete(aside, facts)
+    put_in_place(aside, directory)
     return {"path": directory}
 
 
-def set_aside(directory: str, aside: str) -> None:
-    """Make way for the whole model: what a lost mark makes doubtful is looked through again, file by file."""
+def doubt(directory: str) -> bool:
+    """Take the mark of a model's directory away: the next deploy looks at each of its files, and mends it.
+
+    False where it has none: it is the owner's, or doubtful already.
+    """
+    if os.path.islink(directory) or not files.is_complete(directory):
+        return False
+    os.unlink(os.path.join(directory, files.COMPLETE))
+    files.sync_directory(directory)
+    return True
+
+
+def doubt_those_with(path: str) -> list:
+    """`doubt` each model that has this file, which was found to be damaged; returns their directories."""
+    known, found = os.stat(path), []
+    for name in os.listdir(MODELS):
+        folder = os.path.join(MODELS, name)
+        if name.startswith(".") or not os.path.isdir(folder):
+            continue
+        for directory in (os.path.join(folder, each) for each in os.listdir(folder)):
+            if not os.path.islink(directory) and has(directory, known) and doubt(directory):
+                events.log("{} is doubtful: the next deploy mends it".format(os.path.relpath(directory, MODELS)))
+                found.append(directory)
+    return found
+
+
+def has(directory: str, known: os.stat_result) -> bool:
+    paths = (os.path.join(at, name) for at, _, names in os.walk(directory) for name in names)
+    return any(os.path.samestat(os.lstat(path), known) for path in paths)
+
+
+def take(entry: dict, target: str) -> None:
+    """Another name for a file of the store. Raises Failure when it is not there, or cannot have one."""
+    wanted = {**entry, "place": store.MODELS}
+    source = store.at(wanted)
+    if not store.is_whole(source, entry["size"]):
+        raise Failure(
+            "{} is not in the store of this box".format(entry["filename"]), "deploy again: it is brought then"
+        )
+    os.makedirs(os.path.dirname(target), exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            raise Failure(
+                "{} and {} are on two file systems".format(store.MODELS_ROOT, target),
+                "mount the disk at {}, or make that a link to it, and not a folder in it".format(MODELS),
+            )
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK):
+            raise Failure(
+                "the file system of {} gives a file no second name ({})".format(MODELS, error.strerror),
+                "use one with hard links, such as ext4 or xfs",
+            )
+        raise
+
+
+def replace_head(spec: dict, aside: str) -> dict:
+    """The step of hostkit.head, with the head under its own name: what it answers."""
+    head, own = spec["head"], aside + HEAD
+    path: str = head.get("path") or os.path.join(own, os.path.basename(head["file"]))
+    files.remove(own)
+    if head.get("path"):
+        check_readable(path)
+    else:
+        take(head, path)
+    events.log("replacing its MTP head")
+    step = importlib.import_module("hostkit.head")
+    done = step.overlay(spec["path"], aside, path) if spec.get("path") else step.replace(aside, path)
+    files.remove(own)
+    return dict(done)
+
+
+def put_in_place(aside: str, directory: str) -> None:
+    """Give a whole directory its name; what had it goes."""
+    gone = directory + GONE
+    files.remove(gone)
     if os.path.islink(directory):
         os.unlink(directory)
     elif os.path.isdir(directory):
-        if os.path.isdir(aside):
-            shutil.rmtree(directory)
-        else:
-            os.rename(directory, aside)
+        os.rename(directory, gone)
+    os.rename(aside, directory)
+    files.sync_directory(os.path.dirname(directory))
+    files.remove(gone)
 
 
 def link_local(spec: dict, directory: str) -> dict:
     """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
     source = spec["path"]
+    check_local(source)
+    if os.path.isdir(directory) and not os.path.islink(directory):
+        shutil.rmtree(directory)  # the same revision, fetched before it was said to lie elsewhere
+    files.link(source, directory)
+    return {"path": directory}
+
+
+def check_local(source: str) -> None:
+    """Raise Failure unless the model there is whole, and the services can read it."""
     if not os.path.isdir(source):
         raise Failure("there is no directory {}".format(source), "put the model there, or correct its path")
     real = os.path.realpath(source)
@@ -71,10 +154,6 @@ def link_local(spec: dict, directory: str) -> dict:
         raise Failure("{} lies in {}".format(source, real), "give that path in the model's page")
     for relative in ["config.json"] + shards(source):
         check_readable(os.path.join(source, relative))
-    if os.path.isdir(directory) and not os.path.islink(directory):
-        shutil.rmtree(directory)  # the same revision, fetched before it was said to lie elsewhere
-    files.link(source, directory)
-    return {"path": directory}
 
 
 def shards(source: str) -> list:

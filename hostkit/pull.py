@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import urllib.request
 from typing import Any, Optional
 from urllib.parse import urlsplit
 
-from hostkit import events, fetch, files, store
+from hostkit import events, fetch, fetch_range, files, pieces, store
 from hostkit.errors import Failure
 
 EVERY_SECONDS = 1.0
@@ -40,6 +41,7 @@ class Meter:
         now = time.monotonic()
         if self.start is None:
             self.start = self.then = self.done
+        self.then = min(self.then, self.done)  # what came damaged does not count any more
         if now - self.since >= WINDOW_SECONDS:
             rate = (self.done - self.then) / (now - self.since)
             self.since, self.then = now, self.done
@@ -60,12 +62,13 @@ class Meter:
 
 
 def run(spec: dict) -> dict:
-    """Get `files` [{filename, sha256, size or None, urls}], each from the first of its addresses that has it.
+    """Get `files` [{filename, sha256, size or None, urls, place, pieces}], each from the first address that has it.
 
     + peer: the addresses are one other box's: no proxy, little patience, and the first failure ends it
     + least: bytes per second below which a source is given up
     Returns {"got": [sha256], "failed": {sha256: {"cause", "wrong"}}, "busy": [sha256]}; `wrong`: what came had
-    another hash, and was dropped. Raises Failure when the disk is full.
+    another hash; of a file with `pieces` the good ones are kept, and only the others come from the next address.
+    Raises Failure when the disk is full.
     """
     if spec.get("peer"):
         os.environ["no_proxy"] = "*"  # it is the local network
@@ -74,7 +77,7 @@ def run(spec: dict) -> dict:
     for wanted in spec["files"]:
         sha256 = wanted["sha256"]
         try:
-            with store.held(sha256):
+            with store.held(sha256, wanted.get("place", store.WHEELS)):
                 failed = take(wanted, meter, bool(spec.get("peer")))
         except store.Busy:
             answer["busy"].append(sha256)
@@ -95,17 +98,16 @@ def impatient(request: urllib.request.Request) -> Any:
 
 def take(wanted: dict, meter: Meter, peer: bool) -> Optional[dict]:
     """Fetch one file; what went wrong, None when it is here."""
-    filename, sha256, size = wanted["filename"], wanted["sha256"], wanted.get("size")
-    if store.has(filename, sha256, size):
+    filename, size, path = wanted["filename"], wanted.get("size"), store.at(wanted)
+    if store.is_whole(path, size):
         return None
-    path = store.path(filename, sha256)
     patience: dict = {"tries": PEER_TRIES, "open_url": impatient} if peer else {}
     causes, wrong = [], False
     for url in wanted["urls"]:
         try:
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            with files.room(path + ".part", size):
-                fetch.fetch_file(url, path, sha256, size, meter.progress, **patience)
+            with files.room(path + store.PART, size):
+                bring(url, path, wanted, meter, patience)
             return None
         except files.Full:
             raise  # no other source helps
@@ -116,3 +118,40 @@ def take(wanted: dict, meter: Meter, peer: bool) -> Optional[dict]:
         # the address of a peer holds its token
         causes.append("{}: {}".format(urlsplit(url).netloc, cause.replace(url, filename)) if peer else cause)
     return {"cause": "; ".join(causes) or "there is no address to fetch it from", "wrong": wrong}
+
+
+def bring(url: str, path: str, wanted: dict, meter: Meter, patience: dict) -> None:
+    """One file from one address. Raises Failure, fetch.Wrong when it has another hash."""
+    sha256, size, hashes = wanted["sha256"], wanted.get("size"), wanted.get("pieces")
+    holes = pieces.read(path, size)
+    if holes is None and not pieces.fit(hashes, size):
+        fetch.fetch_file(url, path, sha256, size, meter.progress, **patience)
+        pieces.whole(path)
+        return
+    if holes is None:
+        options = {"open_url": fetch.plain_open, "tries": fetch.TRIES, **patience}
+        fetch.fetch_part(url, path + store.PART, size, meter.progress, **options)
+        if pieces.settle(path, sha256, size, hashes):
+            return
+        holes = pieces.read(path, size)  # it may lie in what was here before: they come once more from there
+    if holes is not None:
+        fill(url, path, wanted, holes, meter, patience)
+        if pieces.settle(path, sha256, size, hashes):
+            return
+    raise fetch.Wrong(
+        "{} has another hash than the pinned {}".format(url, sha256),
+        "the source changed or the download was damaged: try again; if it stays, check what was pinned",
+    )
+
+
+def fill(url: str, path: str, wanted: dict, holes: pieces.Holes, meter: Meter, patience: dict) -> None:
+    """What lacks in the middle. A piece that comes damaged stays a hole."""
+    with contextlib.closing(pieces.Filler(path, wanted["size"], holes, wanted.get("pieces"))) as filler:
+        meter.progress(filler.here())
+
+        def take(block: bytes) -> None:
+            filler.take(block)
+            meter.progress(filler.here())
+
+        for offset, length in holes:
+            fetch_range.fetch_range(url, offset, length, take, **patience)

@@ -69,9 +69,12 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         if len(words) != 4 or words[0] or not hmac.compare_digest(words[1].encode(), self.token.encode()):
             return None
         try:
-            return store.path(words[3], words[2]) if store.has(words[3], words[2]) else None
+            for place in (store.WHEELS, store.MODELS):
+                if store.has(words[3], words[2], place=place):
+                    return store.path(words[3], words[2], place)
         except (Failure, ValueError):
-            return None
+            pass
+        return None
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:

@@ -35,9 +35,10 @@ def run(spec: dict) -> dict:
 
 def unwritten(item: dict) -> "contextlib.AbstractContextManager":
     """Hold a file of the store against whoever would write it now, which is done without the box's lock."""
-    digest = os.path.basename(item["path"])
-    if item["kind"] == "store" and store.SHA256.fullmatch(digest):
-        return store.held(digest)
+    folder, digest = os.path.split(item["path"])
+    for place in (store.WHEELS, store.MODELS):
+        if folder == store.root(place) and store.SHA256.fullmatch(digest):
+            return store.held(digest, place)
     return contextlib.nullcontext()
 
 

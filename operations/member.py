@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
 from gpufleet.errors import BoxError
 from gpufleet.pace import Pace, duration
@@ -15,10 +18,43 @@ PEERS = "other boxes"
 MEASURED = 1 << 20  # bytes: less says nothing of a link
 
 
+@dataclass(frozen=True)
+class Ways:
+    """How files come to a box; see operations.swarm.bring."""
+
+    peers: bool = True
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    room: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Damaged(BoxError):
+    """A file in the controller's store is not what its name says. + sha256: which"""
+
+    def __init__(self, name: str, path: Path, sha256: str) -> None:
+        super().__init__(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
+        self.sha256 = sha256
+
+
+@dataclass
+class Told:
+    """Says something once when it is called, however often that is."""
+
+    box: Box
+    what: str
+    said: bool = False
+
+    def __call__(self, event: Mapping[str, Any]) -> None:
+        if not self.said:
+            self.box.host.log(self.what)
+        self.said = True
+
+
 @dataclass
 class Member:
     box: Box
     parts: dict[str, int] = field(default_factory=dict)  # bytes on the box of files that broke off
+    holes: dict[str, list[list[int]]] = field(default_factory=dict)  # [offset, length] that lack of those in the middle
     came: dict[str, int] = field(default_factory=dict)  # bytes by source
     tries: dict[str, int] = field(default_factory=dict)  # of files that did not come as they should
     causes: dict[str, str] = field(default_factory=dict)  # why a file did not come
@@ -29,6 +65,27 @@ class Member:
     @property
     def name(self) -> str:
         return self.box.host.name
+
+    def noted(self, file: File, part: int, holes: list[list[int]] | None = None) -> None:
+        """What there is of a file on the box: the first `part` bytes, or all but its holes."""
+        self.parts.pop(file.sha256, None)
+        self.holes.pop(file.sha256, None)
+        if holes is not None:
+            self.holes[file.sha256] = holes
+            part = file.size - sum(length for _, length in holes)
+        if part:
+            self.parts[file.sha256] = part
+
+    def lacks(self, file: File) -> list[list[int]]:
+        """[offset, length] of what the box lacks of a file."""
+        here = self.parts.get(file.sha256, 0)
+        return self.holes.get(file.sha256, [[here, file.size - here]])
+
+    def begun(self, file: File) -> dict[str, Any]:
+        """The same as the verb `receive` is told it."""
+        if file.sha256 in self.holes:
+            return {"offset": 0, "holes": self.holes[file.sha256]}
+        return {"offset": self.parts.get(file.sha256, 0)}
 
     def arrived(self, source: str, size: int, seconds: float) -> None:
         self.came[source] = self.came.get(source, 0) + size

@@ -6,24 +6,31 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import gevent
+
 from gpufleet.errors import BoxError
 from operations.member import AGAIN
 
 BLOCK = 256 * 1024
 
 
-def blocks(parts: Iterable[tuple[Path, int]], name: str) -> Iterator[bytes]:
-    """What is in these files from an offset on. Raises BoxError when one cannot be read."""
-    for path, offset in parts:
+def blocks(stretches: Iterable[tuple[Path, int, int]], name: str) -> Iterator[bytes]:
+    """What is in these files, each from an offset on and of a length. Raises BoxError when one cannot be read."""
+    for path, offset, left in stretches:
         try:
             with path.open("rb") as handle:
                 handle.seek(offset)
-                while block := handle.read(BLOCK):
+                while left and (block := handle.read(min(left, BLOCK))):
+                    left -= len(block)
                     yield block
         except OSError as error:  # not to be taken for one of the connection's
             raise BoxError(name, f"{path} on this controller cannot be read: {error.strerror}", AGAIN) from error
 
 
 def sha256_of(path: Path) -> str:
+    digest = hashlib.sha256()
     with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+        while block := handle.read(1 << 20):
+            digest.update(block)
+            gevent.sleep(0)  # other boxes' transfers go on
+    return digest.hexdigest()

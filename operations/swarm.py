@@ -20,7 +20,7 @@ from gpufleet.pace import Pace
 from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, Stuck, Wait, next_move
 from gpufleet.wheelhouse.items import Item
 from gpufleet.wheelhouse.store import Store
-from operations.member import Member
+from operations.member import Damaged, Member, Told, Ways
 from operations.sent_files import blocks, sha256_of
 from operations.shares import Box, Shares
 
@@ -33,15 +33,28 @@ BUSY_TIMES = 450  # a quarter of an hour
 
 
 def bring(
-    box: Box, items: Sequence[Item], store: Store, peers: bool = True, addresses: Mapping[str, str] | None = None
+    box: Box,
+    items: Sequence[Item],
+    store: Store,
+    peers: bool = True,
+    addresses: Mapping[str, str] | None = None,
+    more: Mapping[str, Mapping[str, Any]] | None = None,
+    room: Mapping[str, Any] | None = None,
 ) -> None:
     """Have all items in the box's store. Raises BoxError.
 
     + store: the controller's; what it has is sent from there
     + peers: the box takes from other boxes and gives them; else everything comes over its own SSH connection
     + addresses: where a box itself fetches what the controller's store lacks, by sha256
+    + more: what else the box is told of a file, by sha256: `place`, `pieces`, `at` (hostkit.stock)
+    + room: `spare` bytes that must be free beside what lacks, and `what` that is of (hostkit.stock)
     """
-    swarm.bring(box, items, store, peers, addresses or {})
+    swarm.bring(box, items, store, Ways(peers, addresses or {}, more or {}, room or {}))
+
+
+def offer(box: Box, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
+    """A box that lacks nothing gives those that come what it has of these. Raises BoxError."""
+    swarm.offer(box, items, more)
 
 
 def forget(box: Box, items: Sequence[Item]) -> None:
@@ -61,14 +74,15 @@ class Swarm:
     members: dict[str, Member] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)  # what the controller can send
     addresses: dict[str, str] = field(default_factory=dict)
+    more: dict[str, Mapping[str, Any]] = field(default_factory=dict)  # what else boxes are told of a file
     sent: int = 0  # bytes that left the controller
     shares: Shares = field(default_factory=Shares)
     _looking: set[str] = field(default_factory=set)  # boxes that are being asked what they have
     _changed: Event = field(default_factory=Event)
 
-    def bring(self, box: Box, items: Sequence[Item], store: Store, peers: bool, addresses: Mapping[str, str]) -> None:
+    def bring(self, box: Box, items: Sequence[Item], store: Store, ways: Ways) -> None:
         name = box.host.name
-        member = self._join(box, items, store, peers, addresses)
+        member = self._join(box, items, store, ways)
         begun = time.monotonic()
         try:
             while (step := next_move(self.spread, name, time.monotonic())) is not None:
@@ -92,28 +106,45 @@ class Swarm:
             if not self.spread.wants:
                 self.shares.end(self.spread.giving)
 
-    def _join(self, box: Box, items: Sequence[Item], store: Store, peers: bool, addresses: Mapping[str, str]) -> Member:
+    def offer(self, box: Box, items: Sequence[Item], more: Mapping[str, Mapping[str, Any]]) -> None:
         name = box.host.name
+        self.more.update(more)
+        files = [File(item.sha256, item.filename, item.size or 0) for item in items]
+        known = self.spread.holders
+        if name in self.spread.wants or all(name in known.get(file.sha256, ()) for file in files):
+            return
+        found = box.call("stock", {"files": [self._wanted(file) for file in files]}, seconds=SILENCE_SECONDS)
+        if name not in self.spread.wants:  # it began to take files itself meanwhile
+            self.members.setdefault(name, Member(box))
+            self.spread.offer(name, files, found["have"])
+            self._notify()
+
+    def _join(self, box: Box, items: Sequence[Item], store: Store, ways: Ways) -> Member:
+        name = box.host.name
+        self.more.update(ways.more)
         files, origins = [], {}
         for item in items:
             here = store.has(item)
             if here:
                 self.paths[item.sha256] = store.path(item)
-            if url := addresses.get(item.sha256):
+            if url := ways.addresses.get(item.sha256):
                 self.addresses[item.sha256] = url
             size = item.size or (self.paths[item.sha256].stat().st_size if here else 0)
             files.append(File(item.sha256, item.filename, size))
             origins[item.sha256] = (*([CONTROLLER] if here else []), *([OUTSIDE] if url else []))
         # Read, and not only counted: a file that went bad on the disk would be in the way of every deploy to come.
-        wanted = {"files": [_wanted(file) for file in files], "check": True}
+        wanted = {"files": [self._wanted(file) for file in files], "check": True, **ways.room}
+        reading = Told(box, "reading what is here of large files")
         self._looking.add(name)
         try:
-            found = box.call("stock", wanted, seconds=SILENCE_SECONDS)
+            found = box.call("stock", wanted, seconds=SILENCE_SECONDS, progress=reading)
         finally:
             self._looking.discard(name)
             self._notify()
-        member = self.members[name] = Member(box, parts=dict(found["parts"]))
-        self.spread.join(name, files, found["have"], origins, sharing=peers)
+        member = self.members[name] = Member(box)
+        for file in files:
+            member.noted(file, found["parts"].get(file.sha256, 0), found["holes"].get(file.sha256))
+        self.spread.join(name, files, found["have"], origins, sharing=ways.peers)
         missing = self.spread.wants[name]
         member.total = sum(self.spread.files[sha256].size for sha256 in missing)
         if missing:
@@ -145,26 +176,27 @@ class Swarm:
         """From the controller, over the box's SSH connection."""
         name = member.name
         files = [self.spread.files[sha256] for sha256 in chosen]
-        wanted = [{**_wanted(file), "size": file.size, "offset": member.parts.get(file.sha256, 0)} for file in files]
-        payload = self._payload(member, [(self.paths[each["sha256"]], each["offset"]) for each in wanted])
+        wanted = [{**self._wanted(file), "size": file.size, **member.begun(file)} for file in files]
+        stretches = [(self.paths[file.sha256], at, length) for file in files for at, length in member.lacks(file)]
+        payload = self._payload(member, stretches)
         answer = member.box.call("receive", {"files": wanted}, payload=payload, seconds=SILENCE_SECONDS)
         for sha256 in answer["got"]:
             self.spread.got(name, sha256, CONTROLLER)
-            member.parts.pop(sha256, None)
+            member.noted(self.spread.files[sha256], 0)
         for sha256, offset in answer["again"].items():
-            member.parts[sha256] = offset
+            member.noted(self.spread.files[sha256], offset, answer["holes"].get(sha256))
             member.once_more(self.spread.files[sha256], "another deploy writes it")
         for sha256 in answer["damaged"]:
-            member.parts.pop(sha256, None)
+            member.noted(self.spread.files[sha256], 0, answer["holes"].get(sha256))
             path = self.paths[sha256]
             if sha256_of(path) != sha256:
-                raise BoxError(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
+                raise Damaged(name, path, sha256)
             member.once_more(self.spread.files[sha256], "it arrived damaged")
         self._busy(member, answer["busy"])
 
-    def _payload(self, member: Member, parts: Iterable[tuple[Path, int]]) -> Iterator[bytes]:
+    def _payload(self, member: Member, stretches: Iterable[tuple[Path, int, int]]) -> Iterator[bytes]:
         done = 0
-        for block in blocks(parts, member.name):
+        for block in blocks(stretches, member.name):
             yield block
             done += len(block)
             self.sent += len(block)
@@ -174,7 +206,8 @@ class Swarm:
         """From another box or from outside, by the box itself."""
         name, peer = member.name, move.source != OUTSIDE
         files = [
-            {**_wanted(self.spread.files[each]), "urls": list(at)} for each, at in zip(move.files, urls, strict=True)
+            {**self._wanted(self.spread.files[each]), "urls": list(at)}
+            for each, at in zip(move.files, urls, strict=True)
         ]
         before = sum(member.parts.get(sha256, 0) for sha256 in move.files)
         spec = {"files": files, "peer": peer, "least": max(LEAST, member.best / CROWDED) if peer else None}
@@ -182,11 +215,11 @@ class Swarm:
             "pull",
             spec,
             seconds=SILENCE_SECONDS,
-            progress=lambda event: self._progress(member, max(event["done"] - before, 0)),
+            progress=lambda event: self._progress(member, max(event.get("done", 0) - before, 0)),
         )
         for sha256 in answer["got"]:
             self.spread.got(name, sha256, move.source)
-            member.parts.pop(sha256, None)
+            member.noted(self.spread.files[sha256], 0)
         if flight := self.spread.flights.get(name):
             flight.done = max(flight.done, sum(self.spread.files[each].size for each in answer["got"]) - before)
         for sha256, failed in answer["failed"].items():
@@ -209,7 +242,7 @@ class Swarm:
 
     def _check(self, peer: str, sha256: str) -> None:
         """Have a box read what it gave: what is damaged is removed there, and comes again."""
-        wanted = {"files": [_wanted(self.spread.files[sha256])], "check": True}
+        wanted = {"files": [self._wanted(self.spread.files[sha256])], "check": True}
         try:
             sound = sha256 in self.members[peer].box.call("stock", wanted, seconds=SILENCE_SECONDS)["have"]
         except BoxError:
@@ -237,11 +270,10 @@ class Swarm:
             self._look_again(member, busy)
 
     def _look_again(self, member: Member, files: Sequence[str]) -> None:
-        wanted = {"files": [_wanted(self.spread.files[sha256]) for sha256 in files]}
+        wanted = {"files": [self._wanted(self.spread.files[sha256]) for sha256 in files]}
         found = member.box.call("stock", wanted, seconds=SILENCE_SECONDS)
         for sha256 in files:
-            member.parts.pop(sha256, None)
-        member.parts.update(found["parts"])
+            member.noted(self.spread.files[sha256], found["parts"].get(sha256, 0), found["holes"].get(sha256))
         for sha256 in found["have"]:
             self.spread.got(member.name, sha256, CONTROLLER)
 
@@ -260,6 +292,10 @@ class Swarm:
         if member.pace and (line := member.pace.line(member.total - missing + done, now)):
             member.box.host.log(line)
 
+    def _wanted(self, file: File) -> dict[str, Any]:
+        more = self.more.get(file.sha256, {})
+        return {"filename": file.filename, "sha256": file.sha256, "size": file.size or None, **more}
+
     def _wait(self, seconds: float) -> None:
         self._changed.wait(seconds)
 
@@ -269,10 +305,6 @@ class Swarm:
 
 
 swarm = Swarm()
-
-
-def _wanted(file: File) -> dict[str, Any]:
-    return {"filename": file.filename, "sha256": file.sha256, "size": file.size or None}
 
 
 def _place(file: File) -> str:

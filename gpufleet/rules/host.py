@@ -14,6 +14,7 @@ from gpufleet.rules.look import failed, on_gpus
 from gpufleet.toolkit import keeps_off
 
 SYSTEMS = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
+HOME = "/opt/gpufleet"
 # What apt, uv's environment and the releases take beside the stack's own figure.
 SPARE_MIB = 1024
 
@@ -63,17 +64,23 @@ def packages_missing(plan: BoxPlan) -> Said:
     remedy="Free space, or mount a larger disk there.",
 )
 def disk_space(plan: BoxPlan) -> Said:
-    """Below `/opt/gpufleet` there is less room than the runtimes and models that are missing need, plus 1 GiB."""
-    have = ((plan.facts.get("disks") or {}).get("/opt/gpufleet") or {}).get("free_mib")
-    if have is None:
-        return
-    runtimes, models = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
-    need = sum(item.stack.disk_mib for item in plan.runtimes if not runtimes.get(item.name, {}).get("complete"))
-    need += sum(
-        model.size_mib for model in plan.models if not models.get(f"{model.name}/{model.directory}", {}).get("complete")
+    """Below `/opt/gpufleet` there is less room than the runtimes and models that are missing need, plus 1 GiB; or below
+    `/opt/gpufleet/models`, where that is a disk of its own. What a deploy that was cut off has brought counts."""
+    disks = plan.facts.get("disks") or {}
+    home, models = disks.get(HOME) or {}, disks.get(f"{HOME}/models") or {}
+    apart = models.get("mount") not in (None, home.get("mount"))
+    installed, placed = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
+    needs = dict.fromkeys([HOME, f"{HOME}/models"], 0)
+    needs[HOME] += sum(
+        item.stack.disk_mib for item in plan.runtimes if not installed.get(item.name, {}).get("complete")
     )
-    if need and have < need + SPARE_MIB:
-        yield f"/opt/gpufleet has {have} MiB free, {need + SPARE_MIB} MiB are needed", "free space or use a larger disk"
+    lacking = [model for model in plan.models if not placed.get(f"{model.name}/{model.directory}", {}).get("complete")]
+    coming = models.get("coming_mib") or 0
+    needs[f"{HOME}/models" if apart else HOME] += max(0, sum(model.size_mib for model in lacking) - coming)
+    for path, need in needs.items():
+        have = (disks.get(path) or {}).get("free_mib")
+        if need and have is not None and have < need + SPARE_MIB:
+            yield f"{path} has {have} MiB free, {need + SPARE_MIB} MiB are needed", "free space or use a larger disk"
 
 
 @rule(

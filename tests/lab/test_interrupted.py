@@ -112,7 +112,7 @@ STRIKES = [
     (["installing uv"], power_cut),
     (["making the virtual environment"], power_cut),
     (["verifying vllm-0.27.1-cpu"], power_cut),
-    (["fetching lab-tiny"], power_cut),
+    (["putting lab-tiny in place"], power_cut),
     (["starting gpufleet-lab-tiny"], power_cut),
     (["is starting (", "waiting for another change on this box: gpufleet resume"], interrupt),
 ]

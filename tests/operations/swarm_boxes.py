@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import gevent
 
 from gpufleet.errors import BoxError
+from operations.member import Ways
 from operations.swarm import Swarm
 
 GOOD, BAD = "good", "bad"
@@ -60,6 +61,8 @@ class Box:
         fleet[name] = self
         self.files: dict[str, str] = {}  # GOOD or BAD
         self.parts: dict[str, int] = {}
+        self.holes: dict[str, list[list[int]]] = {}
+        self.specs: list[tuple[str, Mapping[str, Any]]] = []
         self.asked: list[str] = []
         self.instead: dict[str, Callable[[Mapping[str, Any]], dict[str, Any] | None]] = {}
 
@@ -72,12 +75,13 @@ class Box:
         progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> dict[str, Any]:
         self.asked.append(verb)
+        self.specs.append((verb, spec))
         gevent.sleep(0)
         received = sum(len(block) for block in payload)
         if verb in self.instead and (answer := self.instead[verb](spec)) is not None:
             return answer
         found: dict[str, Any] = getattr(self, verb)(spec, received)
-        if progress:
+        if progress and verb != "stock":
             progress({"done": sum(each["size"] for each in spec["files"])})
         return found
 
@@ -86,10 +90,11 @@ class Box:
             self.files = {sha256: state for sha256, state in self.files.items() if state == GOOD}
         wanted = {each["sha256"] for each in spec["files"]}
         parts = {sha256: size for sha256, size in self.parts.items() if sha256 in wanted}
-        return {"have": [each for each in self.files if each in wanted], "parts": parts}
+        holes = {sha256: found for sha256, found in self.holes.items() if sha256 in wanted}
+        return {"have": [each for each in self.files if each in wanted], "parts": parts, "holes": holes}
 
     def receive(self, spec: Mapping[str, Any], received: int) -> dict[str, Any]:
-        assert received == sum(each["size"] - each["offset"] for each in spec["files"])
+        assert received == sum(_to_come(each) for each in spec["files"])
         self.files.update({each["sha256"]: GOOD for each in spec["files"]})
         return answer(got=[each["sha256"] for each in spec["files"]])
 
@@ -112,8 +117,13 @@ class Box:
         return found
 
 
+def _to_come(wanted: Mapping[str, Any]) -> int:
+    holes = wanted.get("holes") or [[wanted["offset"], wanted["size"] - wanted["offset"]]]
+    return sum(length for _, length in holes)
+
+
 def answer(**more: Any) -> dict[str, Any]:
-    return {"got": [], "again": {}, "damaged": [], "busy": [], **more}
+    return {"got": [], "again": {}, "damaged": [], "busy": [], "holes": {}, **more}
 
 
 class Fleet:
@@ -127,17 +137,25 @@ class Fleet:
         made.files = {item.sha256: GOOD for item in have}
         return made
 
-    def bring(self, *items: Item, peers: bool = True, addresses: Mapping[str, str] | None = None) -> dict[str, str]:
-        """To all boxes at once; what went wrong, by box."""
+    def bring(
+        self,
+        *items: Item,
+        peers: bool = True,
+        addresses: Mapping[str, str] | None = None,
+        to: Sequence[Box] = (),
+        **more: Any,
+    ) -> dict[str, str]:
+        """To all boxes at once, or to those of `to`; what went wrong, by box."""
         failed: dict[str, str] = {}
 
         def one(box: Box) -> None:
             try:
-                self.swarm.bring(box, items, self.store, peers, addresses or {})
+                ways = Ways(peers, addresses or {}, more, {"spare": 7} if more else {})
+                self.swarm.bring(box, items, self.store, ways)
             except BoxError as error:
                 failed[box.host.name] = str(error)
 
-        gevent.joinall([gevent.spawn(one, box) for box in self.boxes.values()], raise_error=True)
+        gevent.joinall([gevent.spawn(one, box) for box in to or self.boxes.values()], raise_error=True)
         return failed
 
     def all_have(self, *items: Item) -> bool:

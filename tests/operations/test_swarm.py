@@ -11,7 +11,7 @@ import pytest
 
 from gpufleet.errors import BoxError
 from operations import swarm as operation
-from operations.member import TRIES
+from operations.member import TRIES, Damaged, Ways
 from operations.swarm import Swarm
 from tests.operations.swarm_boxes import BAD, GOOD, Box, Fleet, Item, answer
 
@@ -92,7 +92,7 @@ def test_a_copy_that_goes_bad_in_the_middle_is_taken_from_elsewhere_and_made_goo
         if len(looked) > 1:
             return None
         one.files[items[0].sha256] = BAD
-        return {"have": [items[0].sha256], "parts": {}}
+        return {"have": [items[0].sha256], "parts": {}, "holes": {}}
 
     one.instead["stock"] = stock
     assert fleet.bring(*items) == {}
@@ -215,3 +215,104 @@ def test_a_box_that_fails_holds_up_nobody(fleet: Fleet) -> None:
     assert fleet.bring(*items) == {"one": "one: no space. Make room."}
     assert all(box.files == {item.sha256: GOOD for item in items} for box in (two, three))
     assert fleet.swarm.sent <= 4 * (9 << 20), "what one did not take, and one copy"
+
+
+# Files of models: only what lacks of them leaves the controller
+
+
+def test_only_the_holes_of_a_file_are_sent(fleet: Fleet) -> None:
+    item = fleet.store.add("a.safetensors", bytes(range(200)))
+    box = fleet.box("one")
+    box.holes = {item.sha256: [[10, 5], [100, 20]]}
+    sent: list[bytes] = []
+    box.call = taking(box, sent)  # type: ignore[method-assign]
+    more = {item.sha256: {"place": "models", "pieces": ["p"], "at": ["m/r1/a.safetensors"]}}
+    assert fleet.bring(item, **more) == {}
+    assert sent == [bytes(range(10, 15)) + bytes(range(100, 120))] and fleet.swarm.sent == 25
+    (_, looked), (_, received) = box.specs
+    known = {"filename": "a.safetensors", "sha256": item.sha256, "size": 200, **more[item.sha256]}
+    assert looked == {"files": [known], "check": True, "spare": 7}
+    assert received == {"files": [{**known, "offset": 0, "holes": [[10, 5], [100, 20]]}]}
+    assert box.host.said[0] == "1 file to come, 0.0 MiB"
+
+
+def taking(box: Box, sent: list[bytes]) -> Callable[..., dict[str, Any]]:
+    """The box's `call`, which notes the bytes that come."""
+    real = box.call
+
+    def call(verb: str, spec: Mapping[str, Any], payload: Any = (), **more: Any) -> dict[str, Any]:
+        data = b"".join(payload)
+        if verb == "receive":
+            sent.append(data)
+        return real(verb, spec, payload=[data], **more)
+
+    return call
+
+
+def test_what_comes_damaged_is_sent_again_in_part(fleet: Fleet) -> None:
+    item = fleet.store.add("a.safetensors", bytes(1000))
+    box, tries = fleet.box("one"), []
+
+    def receive(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+        tries.append(spec["files"][0].get("holes"))
+        found = answer(damaged=[item.sha256], holes={item.sha256: [[0, 100]]})
+        return found if len(tries) == 1 else None
+
+    box.instead["receive"] = receive
+    assert fleet.bring(item) == {} and tries == [None, [[0, 100]]]
+    assert fleet.swarm.sent == 1100
+
+
+def test_holes_that_another_deploy_made_meanwhile(fleet: Fleet) -> None:
+    item = fleet.store.add("a.safetensors", bytes(1000))
+    box, tries = fleet.box("one"), []
+
+    def receive(spec: Mapping[str, Any]) -> dict[str, Any] | None:
+        tries.append(spec["files"][0].get("holes"))
+        found = answer(again={item.sha256: 1000}, holes={item.sha256: [[500, 100]]})
+        return found if len(tries) == 1 else None
+
+    box.instead["receive"] = receive
+    assert fleet.bring(item) == {} and tries == [None, [[500, 100]]]
+
+
+def test_a_damaged_file_of_the_controller_is_named_for_who_can_mend_it(fleet: Fleet) -> None:
+    item = fleet.store.add("a.safetensors", b"a" * 1000)
+    fleet.store.path(item).write_bytes(b"b" * 1000)
+    box = fleet.box("one")
+    box.instead["receive"] = lambda spec: answer(damaged=[item.sha256])
+    with pytest.raises(Damaged, match=r"a\.safetensors on this controller is damaged") as raised:
+        fleet.swarm.bring(box, [item], fleet.store, Ways())  # type: ignore[arg-type, list-item]
+    assert raised.value.sha256 == item.sha256
+
+
+def test_reading_what_is_here_is_said_once(fleet: Fleet) -> None:
+    item = fleet.store.add("a.safetensors", b"a")
+    box = fleet.box("one", item)
+    real = box.call
+
+    def call(verb: str, spec: Mapping[str, Any], progress: Any = None, **more: Any) -> dict[str, Any]:
+        for _ in range(3):
+            progress({"read": 1, "of": 2})
+        return real(verb, spec, **more)
+
+    box.call = call  # type: ignore[method-assign]
+    assert fleet.bring(item) == {} and box.host.said == ["reading what is here of large files"]
+
+
+def test_a_box_that_lacks_nothing_gives_to_one_that_comes(fleet: Fleet) -> None:
+    items = [fleet.store.add(name, name.encode() * 1000) for name in ("a", "b")]
+    old, new = fleet.box("old", *items), fleet.box("new")
+    for _ in range(2):
+        fleet.swarm.offer(old, items, {})
+    assert fleet.bring(*items, to=[new]) == {}
+    assert new.files == old.files and fleet.swarm.sent == 0
+    assert old.asked == ["stock", "share", "unshare"]
+
+
+def test_what_is_offered_while_the_box_comes_itself_changes_nothing(fleet: Fleet) -> None:
+    item = fleet.store.add("a", b"a" * 1000)
+    box = fleet.box("one")
+    box.instead["receive"] = lambda spec: fleet.swarm.offer(box, [item], {})  # type: ignore[func-returns-value]
+    assert fleet.bring(item) == {} and fleet.all_have(item)
+    assert box.asked.count("stock") == 1

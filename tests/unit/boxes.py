@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import files, gate, listeners, model, release, resume_unit, runtime, state, systemd
+from hostkit import files, gate, listeners, model, release, resume_unit, runtime, state, store, systemd
 from hostkit.errors import Failure
 from hostkit.guard import Tell
 
@@ -30,6 +30,7 @@ class FakeBox:
             (state, "JOURNAL", "state/journal.jsonl"),
             (release, "INSTANCES", "instances"),
             (model, "MODELS", "models"),
+            (store, "MODELS_ROOT", "models/.store"),
             (runtime, "RUNTIMES", "runtimes"),
             (resume_unit, "KIT", "kit/gpufleet-kit.pyz"),
         ):

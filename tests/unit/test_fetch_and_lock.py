@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from hostkit import box_lock, fetch, model, shell
+from hostkit import box_lock, fetch, shell
 from hostkit.errors import Failure
-from tests.unit.boxes import FakeBox
 
 DATA = bytes(range(256)) * 4000
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -97,44 +96,6 @@ def test_a_missing_file_and_a_dead_server_say_so(server: Server, tmp_path: Path)
         fetch.fetch_file(server.url + "/missing", str(tmp_path / "f"), SHA)
     with pytest.raises(Failure, match="cannot fetch"):
         fetch.fetch_file("http://127.0.0.1:9/x", str(tmp_path / "f"), SHA)
-
-
-def test_a_model_is_complete_or_absent(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    box = FakeBox(tmp_path, monkeypatch)
-    entry = {"size": len(DATA), "sha256": SHA}
-    spec = {
-        "name": "tiny",
-        "revision": "r1",
-        "instances": [],
-        "http": server.url,
-        "files": {"a": entry, "sub/b": entry},
-    }
-    with pytest.raises(Failure):
-        model.run({**spec, "files": {"a": entry, "b": {**entry, "sha256": "0" * 64}}})
-    assert not (box.root / "models/tiny/r1").exists()
-    assert model.run(spec) == {"path": str(box.root / "models/tiny/r1")}
-    assert (box.root / "models/tiny/r1/sub/b").read_bytes() == DATA
-    sent = server.sent
-    model.run(spec)
-    assert server.sent == sent
-
-
-def test_a_local_model_must_be_whole_and_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    FakeBox(tmp_path, monkeypatch)
-    monkeypatch.setattr(model, "check_readable", lambda path: os.stat(path))
-    with pytest.raises(Failure, match="there is no directory /nowhere/tiny"):
-        model.run({"name": "tiny", "revision": "r1", "instances": [], "path": "/nowhere/tiny"})
-    with pytest.raises(Failure, match="services have their own of"):
-        model.run({"name": "tiny", "revision": "r1", "instances": [], "path": str(tmp_path)})
-    monkeypatch.setattr(model, "PRIVATE", ("/nowhere/",))
-    there = tmp_path / "there"
-    there.mkdir()
-    spec = {"name": "tiny", "revision": "r1", "instances": [], "path": str(there)}
-    with pytest.raises(Failure, match="no safetensors"):
-        model.run(spec)
-    (there / "config.json").write_text("{}")
-    (there / "model.safetensors").write_text("")
-    assert Path(model.run(spec)["path"]).resolve() == there
 
 
 def test_one_change_at_a_time(tmp_path: Path) -> None:

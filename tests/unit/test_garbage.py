@@ -29,6 +29,7 @@ class Box(Workshop):
         for module, name, value in (
             (release, "INSTANCES", "opt/instances"),
             (model, "MODELS", "opt/models"),
+            (store, "MODELS_ROOT", "opt/models/.store"),
             (build, "BUILDS", "opt/builds"),
             (files, "UNITS", "units"),
             (garbage, "CACHE", "var-cache"),
@@ -295,3 +296,52 @@ def test_a_uv_that_was_begun_can_go(box: Box) -> None:
     left = box.root / "opt/kit/.uv-0.0.1-000000000000.building"
     left.mkdir(parents=True)
     assert box.found("uv") == ["kit/.uv-0.0.1-000000000000.building"]
+
+
+def linked(box: Box, digest: str, directory: str | None, name: str = "model.safetensors", size: int = 5000) -> Path:
+    """A file of the models' store, and its second name in a model's directory."""
+    path = box.put(f"opt/models/.store/{digest * 64}/{name}", size)
+    if directory:
+        target = box.root / "opt/models" / directory / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.link(path, target)
+        os.utime(target.parent, (0, 0))
+    return path
+
+
+def test_a_model_s_file_in_the_store_is_free_when_no_directory_has_it(box: Box) -> None:
+    box.runtime("engine-1")
+    box.release("tiny", "engine-1", of="tiny/r1", current=True)
+    used, free = linked(box, "a", "tiny/r1"), linked(box, "b", None)
+    part = box.put(f"opt/models/.store/{'c' * 64}/x.part")
+    assert (box.found("store"), box.found("model")) == (["model.safetensors", "x.part"], [])
+    with store.held("c" * 64, store.MODELS):
+        assert swept(garbage.run({})["items"]) == [str(free.parent)]
+    assert used.exists() and part.exists() and not free.exists()
+
+
+def test_a_model_goes_with_its_files_in_the_store_and_counts_once(box: Box) -> None:
+    linked(box, "a", "other/r1", size=2 << 20)
+    linked(box, "b", "other/r1.incoming", size=1 << 20)
+    shown = garbage.run({})["items"]
+    assert {item["kind"] for item in shown} == {"model"}
+    assert 3 << 20 <= sum(item["bytes"] for item in shown) < 4 << 20
+    assert garbage.run({})["kept"]["model"] < 1 << 20
+    assert swept(shown) == []
+    assert len(swept(shown, models=True)) == 4
+    assert list((box.root / "opt/models/.store").iterdir()) == list((box.root / "opt/models/other").iterdir()) == []
+
+
+def test_while_a_model_comes_nothing_of_the_models_store_is_free(box: Box) -> None:
+    linked(box, "a", None)
+    box.put(f"opt/models/.store/{'c' * 64}/x.part", age=10)
+    assert box.found("store") == []
+
+
+def test_a_models_folder_on_another_disk_keeps_what_its_models_have(box: Box) -> None:
+    linked(box, "a", "other/r1")
+    linked(box, "b", None)
+    (box.root / "opt/models").rename(box.root / "disk")
+    (box.root / "opt/models").symlink_to(box.root / "disk")
+    assert (box.found("store"), box.found("model")) == (["model.safetensors"], [])
+    assert swept(garbage.run({})["items"]) == [str(box.root / "opt/models/.store" / ("b" * 64))]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from gpufleet import model_files
 from gpufleet.plan import BoxPlan
 from gpufleet.render import release
 from gpufleet.settings import Mirrors
+from gpufleet.wheelhouse.items import FromUrl, Item
 from gpufleet.wheelhouse.mirror import of_model
 from operations.model_spec import spec
 from tests.unit.fleets import SHA, cpu_facts, model, plan
@@ -45,22 +48,22 @@ def test_what_is_no_mirror_of_models_is_refused(wrong: str) -> None:
         Mirrors(models=wrong)
 
 
-def told(mirror: str | None, source: dict[str, Any] = FETCHED) -> dict[str, Any]:
-    """What the kit is told of the one model."""
+def items(mirror: str | None, source: dict[str, Any] = FETCHED) -> list[Item]:
+    """What is fetched of the one model."""
     found = planned(mirror, source)
-    return spec(found, found.models[0])
+    return model_files.items(found.models[0], found.settings.mirrors)
 
 
-def test_the_kit_is_told_the_mirror_and_the_same_files() -> None:
-    assert told(None)["http"] == FETCHED["http"]
-    assert told(MIRROR) == {**told(None), "http": "http://192.168.1.5/models/org/tiny"}
-    assert told(MIRROR)["files"] == FETCHED["files"]
+def test_a_mirror_is_asked_for_the_same_files() -> None:
+    (here,), (mirrored,) = items(None), items(MIRROR)
+    assert here.origin == FromUrl("https://hub.example/org/tiny/config.json")
+    assert mirrored == replace(here, origin=FromUrl("http://192.168.1.5/models/org/tiny/config.json"))
+    boxes = [planned(mirror) for mirror in (None, MIRROR)]
+    assert spec(boxes[0], boxes[0].models[0], [here]) == spec(boxes[1], boxes[1].models[0], [mirrored])
 
 
 def test_a_model_that_is_on_the_box_stays_there() -> None:
-    there = {"path": "/srv/models/tiny"}
-    assert told(MIRROR, there) == told(None, there)
-    assert told(MIRROR, there)["http"] is None and told(MIRROR, there)["path"] == there["path"]
+    assert items(MIRROR, {"path": "/srv/models/tiny"}) == []
 
 
 def test_a_mirror_makes_no_other_release() -> None:

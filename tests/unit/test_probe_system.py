@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -111,9 +112,21 @@ def test_disks_of_the_nearest_parents_that_exist(box: Path) -> None:
         "/opt/gpufleet": "btrfs",
         "/": "ext4",
         "/var": "ext4",
+        "/opt/gpufleet/models": "btrfs",
     }
+    assert {path: disk["mount"] for path, disk in found.items()}["/opt/gpufleet/models"] == "/opt"
     assert all(disk["total_mib"] >= disk["free_mib"] > 0 for disk in found.values())
     assert set(told[0]["disks"]) == {"/opt/gpufleet"}
+
+
+def test_what_has_come_of_models_is_told(box: Path) -> None:
+    assert disks.read(Roots(str(box)), Told([]))["disks"][disks.MODELS]["coming_mib"] == 0
+    put(box, f"/opt/gpufleet/models/.store/{'a' * 64}/x.part", "x" * (3 << 20))
+    put(box, f"/opt/gpufleet/models/.store/{'b' * 64}/y", "y" * (2 << 20))
+    (box / "opt/gpufleet/models/m").mkdir()
+    assert disks.read(Roots(str(box)), Told([]))["disks"][disks.MODELS]["coming_mib"] == 5
+    os.link(box / f"opt/gpufleet/models/.store/{'b' * 64}/y", box / "opt/gpufleet/models/m/y")
+    assert disks.read(Roots(str(box)), Told([]))["disks"][disks.MODELS]["coming_mib"] == 3
 
 
 def test_toolkits_have_a_compiler(box: Path) -> None:

@@ -16,6 +16,15 @@ OURS = {"8000": {"pid": 42, "command": "vllm", "unit": "gpufleet-tiny.service"}}
 UBUNTU_20 = {"id": "ubuntu", "version_id": "20.04", "arch": "x86_64"}
 SMALL = {"/opt/gpufleet": {"free_mib": 3000, "total_mib": 4000}}
 BIG = stack(disk_mib=5000)
+OF_MODELS = {"free_mib": 900, "total_mib": 1000, "mount": "/srv/models", "coming_mib": 0}
+
+
+def two_disks(free: int = 10_000, **models: Any) -> dict[str, Any]:
+    """The models' disk is another one."""
+    home = {"free_mib": free, "total_mib": 20_000, "mount": "/"}
+    return {"/opt/gpufleet": home, "/opt/gpufleet/models": {**OF_MODELS, **models}}
+
+
 UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
 SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
 SAVING = {"cores": 8, "threads": 16, "governor": "powersave"}
@@ -45,6 +54,8 @@ CASES = [
     Case("GF601", "error", "aarch64", plan(cpu_facts(os={**cpu_facts()["os"], "arch": "aarch64"}))),
     Case("GF602", "error", "g++", plan(cpu_facts(), {"host": {"install_packages": False}})),
     Case("GF603", "error", "6029 MiB", plan(cpu_facts(disks=SMALL), stacks=[BIG])),
+    Case("GF603", "error", "gpufleet/models has 900 MiB free, 1029 MiB are", plan(cpu_facts(disks=two_disks()))),
+    Case("GF603", "error", "/opt/gpufleet has 900 MiB free", plan(cpu_facts(disks=two_disks(900, mount="/")))),
     Case("GF604", "error", "my-llm.service (pid 42)", plan(cpu_facts(ports=PORT))),
     Case("GF604", "error", "gpufleet-tiny", plan(cpu_facts(ports=OURS), {"serve": SWAPPED})),
     Case("GF604", "error", "both want port 8000", plan(cpu_facts(), {"serve": TWO_PORTS})),
@@ -71,6 +82,8 @@ def test_it_is_found(case: Case) -> None:
         ("GF602", plan(cpu_facts())),
         ("GF602", plan(cpu_facts(errors=NO_PACKAGES), {"host": {"install_packages": False}})),
         ("GF603", plan(cpu_facts(disks=SMALL, runtimes={Runtime(BIG, "3.11").name: {"complete": True}}), stacks=[BIG])),
+        ("GF603", plan(cpu_facts(disks=two_disks(900, free_mib=1029)))),
+        ("GF603", plan(cpu_facts(disks=two_disks(coming_mib=5)))),
         ("GF604", plan(cpu_facts(ports=OURS))),
         ("GF606", gpu(unattended_upgrades=SAFE)),
         ("GF606", gpu(unattended_upgrades=UPGRADES, holds=["nvidia-driver-580"])),

@@ -32,6 +32,7 @@ TOKEN = "a-token"
 @pytest.fixture(autouse=True)
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(store, "ROOT", str(tmp_path / "store"))
+    monkeypatch.setattr(store, "MODELS_ROOT", str(tmp_path / "models/.store"))
     return tmp_path / "store"
 
 
@@ -46,7 +47,7 @@ def send(monkeypatch: pytest.MonkeyPatch, data: bytes, *wanted: dict[str, Any]) 
 
 
 def answer(**more: Any) -> dict[str, Any]:
-    return {"got": [], "again": {}, "damaged": [], "busy": [], **more}
+    return {"got": [], "again": {}, "damaged": [], "busy": [], "holes": {}, **more}
 
 
 # From the controller
@@ -55,12 +56,12 @@ def answer(**more: Any) -> dict[str, Any]:
 def test_a_file_goes_on_where_it_broke_off(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Failure, match=r"2000000 of 3000000 bytes of thing-1\.0-py3-none-any\.whl still to come"):
         send(monkeypatch, DATA[:1_000_000], {**FILE, "offset": 0})
-    assert stock.run({"files": [FILE]}) == {"have": [], "parts": {SHA: 1_000_000}}
+    assert stock.run({"files": [FILE]}) == {"have": [], "parts": {SHA: 1_000_000}, "holes": {}}
     assert send(monkeypatch, DATA[1_000_000:], {**FILE, "offset": 1_000_000}) == answer(got=[SHA])
     assert os.listdir(root / SHA) == [NAME]
     assert (root / SHA / NAME).read_bytes() == DATA
     assert (root / SHA / NAME).stat().st_mode & 0o777 == 0o644
-    assert stock.run({"files": [FILE]}) == {"have": [SHA], "parts": {}}
+    assert stock.run({"files": [FILE]}) == {"have": [SHA], "parts": {}, "holes": {}}
 
 
 def test_a_part_of_another_size_is_asked_for_again_and_the_next_file_is_taken(
@@ -143,7 +144,7 @@ def test_a_name_that_leads_elsewhere(name: str) -> None:
 def test_stock_removes_what_is_damaged_when_it_is_to_check(root: Path) -> None:
     put(root, b"x" * len(DATA))
     assert stock.run({"files": [FILE]})["have"] == [SHA]
-    assert stock.run({"files": [FILE], "check": True}) == {"have": [], "parts": {}}
+    assert stock.run({"files": [FILE], "check": True}) == {"have": [], "parts": {}, "holes": {}}
     assert os.listdir(root / SHA) == []
     put(root)
     assert stock.run({"files": [FILE], "check": True})["have"] == [SHA]
@@ -235,7 +236,7 @@ def test_a_source_that_is_too_slow_is_left(
     monkeypatch.setattr(pull, "time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     failed = pull.run(giver.spec(least=1e6))["failed"][SHA]
     assert "only" in failed["cause"] and "kB/s" in failed["cause"]
-    assert store.part_size(NAME, SHA), "what came is kept for the next source"
+    assert store.part_size(store.path(NAME, SHA)), "what came is kept for the next source"
     assert pull.run(giver.spec(least=1e3))["got"] == [SHA]
     assert '"event": "progress"' in capsys.readouterr().out
 
