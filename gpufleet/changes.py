@@ -68,7 +68,7 @@ class Changes:
         lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
         lines += self.apt + self.host
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
-        lines += [f"put model {model.name} {model.revision} in place" for model in self.models]
+        lines += [f"put model {model.name} {model.directory} in place" for model in self.models]
         lines += [change.line() for change in self.instances]
         lines += [f"retire {name}: it is in no serve entry" for name in self.leaving]
         return lines
@@ -114,8 +114,8 @@ def _held(plan: BoxPlan) -> dict[str, str]:
 
 def _in_place(model: Model, found: Mapping[str, Any]) -> bool:
     """Whether a model is whole on the box, and where the catalogue says when it lies with the owner."""
-    there = found.get(f"{model.name}/{model.revision}", {})
-    return bool(there.get("complete")) and there.get("link") == model.source.path
+    there = found.get(f"{model.name}/{model.directory}", {})
+    return bool(there.get("complete")) and there.get("link") == model.link
 
 
 def _leaving(plan: BoxPlan) -> list[str]:

@@ -29,7 +29,7 @@ def state_path(name: str) -> str:
 
 def cache_path(name: str, runtime: Runtime, model: Model) -> str:
     """Compile caches of an instance, apart for each runtime and model."""
-    return f"/var/cache/gpufleet-{name}/{runtime.name}/{model.name}-{model.revision}"
+    return f"/var/cache/gpufleet-{name}/{runtime.name}/{model.name}-{model.directory}"
 
 
 def always(cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet.architecture import Architecture
 from gpufleet.catalogue import Entry
 from gpufleet.recipe import Count, Engine, ModelByTrait, Recipe, Trait
 from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url
 from gpufleet.settings import Port
+
+HubRepo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")]
+Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 
 
 class File(Data):
@@ -22,17 +27,52 @@ class File(Data):
 
 
 class Source(Data):
-    """Where a model comes from: an http address with its files, or a directory that is on the box already."""
+    """Where a model comes from: a repository of the hub, an http address, or a directory that is on the box already.
 
+    + hub: `owner/name`; with `commit`, the state of it, and `files`
+    + http: an address below which `files` are
+    + path: on the box; with `files` it is known what should be in it
+    """
+
+    hub: HubRepo | None = None
+    commit: Commit | None = None
     http: Url | None = None
-    files: dict[RelativePath, File] = {}
     path: AbsolutePath | None = None
+    files: dict[RelativePath, File] = {}
 
     @model_validator(mode="after")
     def _one_of(self) -> Source:
-        if (self.http is None) == (self.path is None) or (self.http is not None) != bool(self.files):
-            raise ValueError("give either `http` with `files`, or `path`")
+        given = [name for name in ("hub", "http", "path") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of `hub`, `http` and `path`, not {' and '.join(given) or 'none'}")
+        if (self.hub is None) != (self.commit is None):
+            raise ValueError("`hub` and `commit` go together: the commit says which state of the repository it is")
+        if not self.files and self.path is None:
+            raise ValueError(f"`{given[0]}` needs `files`; `gpufleet models add` writes them")
         return self
+
+
+class MtpHead(Data):
+    """Another MTP head in place of the checkpoint's own.
+
+    + file: which of the source's files it is; it lies under the same name in the model's directory
+    """
+
+    source: Source
+    file: RelativePath = "model-mtp.safetensors"
+
+    @model_validator(mode="after")
+    def _named(self) -> MtpHead:
+        if self.source.files and self.file not in self.source.files:
+            raise ValueError(f"{self.file!r} is not among the files of its source")
+        return self
+
+    @property
+    def identity(self) -> str:
+        """The sha256 of its file, or where it lies when that is not known."""
+        if self.file in self.source.files:
+            return self.source.files[self.file].sha256
+        return f"{self.source.path}/{self.file}"
 
 
 class Expectation(Data):
@@ -67,6 +107,7 @@ class Model(Entry):
 
     revision: Name
     source: Source
+    mtp_head: MtpHead | None = None
     served_name: Name
     architecture: Architecture | None = None  # without it nothing is said of memory
     port: Port | None = None  # of its first instance, unless it is taken
@@ -91,6 +132,33 @@ class Model(Entry):
         return {"vllm": own, "lmdeploy": Recipe()} | self.engines
 
     @property
+    def directory(self) -> str:
+        """What follows `models/<name>/` on the box: the revision, with a replaced MTP head one of its own."""
+        if self.mtp_head is None:
+            return self.revision
+        made_of = json.dumps([self.revision, self.mtp_head.file, self.mtp_head.identity])
+        return f"{self.revision}+{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
+
+    @property
+    def places(self) -> list[str]:
+        """Directories of the box that it is served from beside its own."""
+        sources = [self.source, self.mtp_head.source] if self.mtp_head else [self.source]
+        return [source.path for source in sources if source.path]
+
+    @property
+    def link(self) -> str | None:
+        """The directory of the owner that it is served from as it is; None when it has one of its own."""
+        return None if self.mtp_head else self.source.path
+
+    @property
+    def digest(self) -> str:
+        """Of what is served: other files are another model, the same ones from elsewhere are not."""
+        files = {name: file.sha256 for name, file in sorted(self.source.files.items())}
+        made_of = [self.source.path, files, self.mtp_head and [self.mtp_head.file, self.mtp_head.identity]]
+        return hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+
+    @property
     def size_mib(self) -> int:
-        """What fetching it takes on disk."""
-        return sum(file.size for file in self.source.files.values()) >> 20
+        """What fetching it takes on disk: nothing for what is on the box already."""
+        sources = [self.source, self.mtp_head.source] if self.mtp_head else [self.source]
+        return sum(file.size for source in sources if not source.path for file in source.files.values()) >> 20

@@ -33,7 +33,7 @@ class Release:
 
 
 def model_path(instance: Instance) -> str:
-    return f"{ROOT}/models/{instance.model.name}/{instance.model.revision}"
+    return f"{ROOT}/models/{instance.model.name}/{instance.model.directory}"
 
 
 def instance_path(instance: Instance) -> str:
@@ -51,7 +51,7 @@ def release(instance: Instance) -> Release:
         "model": model_path(instance),
         "release": f"{instance_path(instance)}/current",
         # A model that lies in somebody's home must be readable there; nothing else of it is.
-        "home": (instance.model.source.path or "").startswith(("/home/", "/root/")),
+        "home": any(path.startswith(("/home/", "/root/")) for path in instance.model.places),
         "gpus": bool(instance.gpus),
         "start_timeout": max(instance.model.gate.timeout, starting.WAIT_SECONDS + SPARE_SECONDS),
         "stop_timeout": STOP_SECONDS,
@@ -65,8 +65,8 @@ def release(instance: Instance) -> Release:
     links = {"runtime": instance.runtime.path, "model": model_path(instance)}
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     # What the service reads besides its files: another model under the same name is another release.
-    source = hashlib.sha256(instance.model.source.model_dump_json().encode()).hexdigest()
-    parts = {"schema": 1, "files": digests, "links": links, "model": source, "runtime": instance.runtime.name}
+    model = instance.model.digest
+    parts = {"schema": 1, "files": digests, "links": links, "model": model, "runtime": instance.runtime.name}
     manifest = json.dumps(parts, indent=1, sort_keys=True) + "\n"
     digest = hashlib.sha256(manifest.encode()).hexdigest()[:16]
     return Release(instance.name, digest, {**files, "manifest.json": manifest}, links)

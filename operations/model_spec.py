@@ -14,7 +14,7 @@ def spec(plan: BoxPlan, model: Model) -> dict[str, Any]:
     source = model.source
     return {
         "name": model.name,
-        "revision": model.revision,
+        "revision": model.directory,
         "instances": [item.name for item in plan.instances if item.model.name == model.name],
         "http": of_model(source.http, plan.settings.mirrors.models),
         "path": source.path,

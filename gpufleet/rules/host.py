@@ -70,7 +70,7 @@ def disk_space(plan: BoxPlan) -> Said:
     runtimes, models = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
     need = sum(item.stack.disk_mib for item in plan.runtimes if not runtimes.get(item.name, {}).get("complete"))
     need += sum(
-        model.size_mib for model in plan.models if not models.get(f"{model.name}/{model.revision}", {}).get("complete")
+        model.size_mib for model in plan.models if not models.get(f"{model.name}/{model.directory}", {}).get("complete")
     )
     if need and have < need + SPARE_MIB:
         yield f"/opt/gpufleet has {have} MiB free, {need + SPARE_MIB} MiB are needed", "free space or use a larger disk"

@@ -45,7 +45,7 @@ def served(current: str | None) -> dict[str, Any]:
     facts["packages"] = dict.fromkeys(plan.packages, "1")
     facts["runtimes"] = {instance.runtime.name: {"complete": True}}
     facts["models"] = {
-        f"{instance.model.name}/{instance.model.revision}": {"complete": True, "link": instance.model.source.path}
+        f"{instance.model.name}/{instance.model.directory}": {"complete": True, "link": instance.model.link}
     }
     service = {"active": "active", "sub": "running", "enabled": True, "pid": 7, "restarts": 0, "since": None}
     if current:

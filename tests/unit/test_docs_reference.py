@@ -34,6 +34,7 @@ KEYS = [  # the page, its heading, what is described there, what its keys begin 
     ("stacks", "when", log_lines.When, "when."),
     ("models", "A page", Model, ""),
     ("models", "source", models.Source, "source."),
+    ("models", "mtp_head", models.MtpHead, "mtp_head."),
     ("models", "Recipes", Recipe, "engines.lmdeploy."),
     ("models", "architecture", architecture.Architecture, "architecture."),
     ("models", "layers", architecture.Layers, "architecture.layers."),

@@ -66,5 +66,5 @@ def test_a_model_that_is_on_the_box_stays_there() -> None:
 def test_a_mirror_makes_no_other_release() -> None:
     (there,), (mirrored,) = planned(None).instances, planned(MIRROR).instances
     assert release(there) == release(mirrored)
-    elsewhere = {**FETCHED, "http": "https://hub.example/org/other"}
-    assert release(planned(None, elsewhere).instances[0]).digest != release(there).digest
+    others = {"config.json": {"size": 2, "sha256": "1" * 64}}
+    assert release(planned(None, {**FETCHED, "files": others}).instances[0]).digest != release(there).digest
