@@ -1,4 +1,4 @@
-"""The lab's model as a mixture of experts whose own MTP head is of no use, and a head that is: A2 of the recipes, small.
+"""The lab's model as a mixture of experts whose own MTP head is of no use, and a head that is: A2 of the recipes.
 
 Its own head names 785 tensors, each of the 256 experts for itself, and its `fc` leads nowhere, so that no draft of it
 is ever right. The other has all experts in two tensors, 19 in all, and the draft that the lab's model has.
