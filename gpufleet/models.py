@@ -136,7 +136,7 @@ class Model(Entry):
         """What follows `models/<name>/` on the box: the revision, with a replaced MTP head one of its own."""
         if self.mtp_head is None:
             return self.revision
-        made_of = json.dumps([self.revision, self.mtp_head.file, self.mtp_head.identity])
+        made_of = json.dumps([self.revision, self.source.path, self.mtp_head.file, self.mtp_head.identity])
         return f"{self.revision}+{hashlib.sha256(made_of.encode()).hexdigest()[:12]}"
 
     @property

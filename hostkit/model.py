@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import importlib
 import json
 import os
 import shutil
 import stat
 
-from hostkit import events, files, state, store
+from hostkit import events, files, head, state, store
 from hostkit.errors import Failure
 
 MODELS = os.path.join(files.ROOT, "models")
@@ -106,16 +105,15 @@ def take(entry: dict, target: str) -> None:
 
 def replace_head(spec: dict, aside: str) -> dict:
     """The step of hostkit.head, with the head under its own name: what it answers."""
-    head, own = spec["head"], aside + HEAD
-    path: str = head.get("path") or os.path.join(own, os.path.basename(head["file"]))
+    wanted, own = spec["head"], aside + HEAD
+    path: str = wanted.get("path") or os.path.join(own, os.path.basename(wanted["file"]))
     files.remove(own)
-    if head.get("path"):
+    if wanted.get("path"):
         check_readable(path)
     else:
-        take(head, path)
+        take(wanted, path)
     events.log("replacing its MTP head")
-    step = importlib.import_module("hostkit.head")
-    done = step.overlay(spec["path"], aside, path) if spec.get("path") else step.replace(aside, path)
+    done = head.overlay(spec["path"], aside, path) if spec.get("path") else head.replace(aside, path)
     files.remove(own)
     return dict(done)
 

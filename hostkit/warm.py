@@ -14,6 +14,7 @@ SPARE_SHARE, SPARE_BYTES = 0.05, 2 << 30  # of the memory, left to whoever needs
 BLOCK = 8 << 20
 TOLD_SECONDS = 10
 GIB = 2.0**30
+_NO_ENGINES = (".original",)  # what a replaced MTP head has left beside it (hostkit.head)
 _SHARED_OBJECT = re.compile(r"\.so(\.[0-9.]+)?$")
 
 
@@ -42,7 +43,11 @@ def of_folder(folder: str, shared_objects: bool) -> "Iterator[tuple[str, int]]":
         names.sort()
         for name in sorted(files):
             path = os.path.join(directory, name)
-            if name.startswith(".") or (shared_objects and not _SHARED_OBJECT.search(name)):
+            if (
+                name.startswith(".")
+                or name.endswith(_NO_ENGINES)
+                or (shared_objects and not _SHARED_OBJECT.search(name))
+            ):
                 continue
             try:
                 yield path, os.path.getsize(path)

@@ -16,6 +16,8 @@ FAMILIES = {
     "ernie_mtp": ("ernie4_5_moe",),
 }
 OFF = 'serve_args = {"speculative-config": None}'
+ON = 'serve_args = {"speculative-config": {"method": "mtp", "num_speculative_tokens": 1}}, or leave it'
+HEADS_OWN = "say in `architecture.mtp` what the replaced head is: `gpufleet models add` with --mtp-head writes it"
 # From 0.27 on any `*_mtp` is taken as `mtp`, with a warning in the log.
 NAMES_MATTER_BEFORE = (0, 27)
 
@@ -47,15 +49,25 @@ def speculative_tokens_missing(plan: BoxPlan) -> Said:
     "mtp-without-tensors",
     level="error",
     source="field-problems 38; vLLM PR 35548",
-    remedy="A checkpoint whose index has `mtp.*` tensors; or no speculation: `speculative-config: None`.",
+    remedy="A checkpoint whose index has `mtp.*` tensors, or an `mtp_head` on the model's page; or no speculation:"
+    " `speculative-config: None`.",
 )
 def mtp_without_tensors(plan: BoxPlan) -> Said:
     """Speculation by an MTP head is asked for, and the checkpoint has no `mtp.*` tensors: no draft is ever accepted, or
-    the engine does not start."""
+    the engine does not start. With a head by the page's `mtp_head` it has them; when `architecture.mtp` does not say
+    so, their memory is not counted: a warning."""
     for instance in _with_mtp(plan):
-        shape = instance.model.architecture
-        if shape is not None and shape.mtp is None:
-            yield f"{instance.name}: {instance.model.name} has no mtp.* tensors", OFF
+        model = instance.model
+        if model.architecture is None or model.architecture.mtp is not None:
+            continue
+        if model.mtp_head is None:
+            yield f"{instance.name}: {model.name} has no mtp.* tensors", OFF
+        else:
+            yield (
+                f"{instance.name}: {model.name} gets an MTP head that its architecture does not count",
+                HEADS_OWN,
+                "warning",
+            )
 
 
 @rule(
@@ -154,3 +166,24 @@ def draft_tensor_parallel(plan: BoxPlan) -> Said:
         size = number(mapping(instance, "speculative-config").get("draft_tensor_parallel_size"))
         if size is not None and size != max(len(instance.gpus), 1):
             yield f"{instance.name}: the draft is on {size} of its GPUs", "take it out if the instance does not start"
+
+
+@rule(
+    "GF529",
+    "mtp-head-replaced",
+    level="warning",
+    source="box A of the recipes: the head that replaces Ornith's own is BF16",
+    remedy="`architecture.mtp` of the head that is served, as `gpufleet models add` with --mtp-head writes it.",
+)
+def mtp_head_replaced(plan: BoxPlan) -> Said:
+    """The page replaces the MTP head of quantised weights (`mtp_head`), and its `architecture.mtp` says `quantised`.
+    That is as a rule of the head that went: the one that replaces it is BF16, and is to be built so (GF525). Without
+    speculation the head that was replaced is not used, and takes no memory of a card: information."""
+    for instance in by_vllm(plan):
+        model, shape = instance.model, instance.model.architecture
+        if model.mtp_head is None:
+            continue
+        if not uses_mtp(instance):
+            yield f"{instance.name}: no speculation by MTP, so the head of the page's mtp_head is not used", ON, "info"
+        elif shape and shape.mtp and shape.mtp.quantised and shape.quantization != "none":
+            yield f"{instance.name}: architecture.mtp says that the replaced MTP head is quantised", HEADS_OWN

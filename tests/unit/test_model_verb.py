@@ -6,7 +6,6 @@ import errno
 import hashlib
 import json
 import os
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -169,7 +168,7 @@ class Head:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.called: list[tuple[str, ...]] = []
         module = SimpleNamespace(replace=self.replace, overlay=self.overlay)
-        monkeypatch.setitem(sys.modules, "hostkit.head", module)  # type: ignore[arg-type]
+        monkeypatch.setattr(model, "head", module)
 
     def replace(self, directory: str, head: str) -> dict[str, Any]:
         self.called.append(("replace", directory, head))
@@ -202,7 +201,7 @@ def test_a_head_that_does_not_fit_leaves_no_model(box: Box, monkeypatch: pytest.
     def replace(directory: str, path: str) -> dict[str, Any]:
         raise Failure("it is the head of another model", "give the right one")
 
-    sys.modules["hostkit.head"].replace = replace  # type: ignore[attr-defined]
+    monkeypatch.setattr(model.head, "replace", replace)
     with pytest.raises(Failure, match="another model"):
         model.run(box.spec(head={"file": "h.safetensors", **box.store("h.safetensors", b"head")}))
     assert not box.directory.exists() and head.called == []

@@ -82,6 +82,7 @@ def test_a_head_that_lies_on_the_box() -> None:
     local = made({"path": "/srv/m"}, {"path": "/srv/head"})
     assert local.link is None and local.places == ["/srv/m", "/srv/head"] and local.size_mib == 0
     assert local.directory != made({"path": "/srv/m"}, {"path": "/srv/other"}).directory
+    assert local.directory != made({"path": "/srv/n"}, {"path": "/srv/head"}).directory, "its links lead elsewhere"
 
 
 def test_a_head_is_among_the_files_of_its_source() -> None:

@@ -28,6 +28,11 @@ def drafting(
     return served(cards(), by, args, more, **shaped(**(shape or {})))
 
 
+def with_head(draft: dict[str, Any] | None, **shape: Any) -> BoxPlan:
+    """A model whose page replaces its MTP head."""
+    return served(cards(), SM75, {"speculative-config": draft}, None, mtp_head=HEAD, **shaped(**shape))
+
+
 def captured(sizes: list[int], most: int | None = None, mode: str | None = None, **more: Any) -> BoxPlan:
     config = {"cudagraph_capture_sizes": sizes, "max_cudagraph_capture_size": most, "cudagraph_mode": mode}
     given = {key: value for key, value in config.items() if value is not None}
@@ -47,6 +52,8 @@ def weights(flag: str, capability: tuple[int, int] = (7, 5), **shape: Any) -> Bo
 
 
 NO_HEAD = {"mtp": None}
+HEAD = {"source": {"path": "/srv/models/head"}}
+QUANTISED = {"mtp": {"mib": 810, "tensors": 785, "quantised": True}}
 TWO_LAYERS = {"mtp": {"mib": 810, "tensors": 15, "layers": 2}}
 FULL_ATTENTION: dict[str, Any] = {"layers": {"full_attention": 64}, "linear": None}
 PREFIXES = {"enable-prefix-caching": True}
@@ -65,6 +72,7 @@ CASES = [
     Case("GF520", "warning", "num_speculative_tokens", drafting(draft={"num_speculative_tokens": 0})),
     Case("GF521", "error", "no mtp.* tensors", drafting(shape=NO_HEAD)),
     Case("GF521", "error", "no mtp.* tensors", drafting(draft={"method": "qwen3_5_mtp"}, shape=NO_HEAD)),
+    Case("GF521", "warning", "does not count", with_head(MTP, mtp=None)),
     Case("GF522", "warning", "qwen3_next_mtp is not for qwen3_5", drafting(V24, {"method": "qwen3_next_mtp"})),
     Case("GF522", "info", "qwen3_next_mtp", drafting(draft={"method": "qwen3_next_mtp"})),
     Case("GF523", "error", '"num_speculative_tokens": 2', drafting(shape=TWO_LAYERS)),
@@ -72,6 +80,10 @@ CASES = [
     Case("GF525", "warning", "is off", drafting()),
     Case("GF525", "warning", "mixture of experts", drafting(STOCK, shape=MOE)),
     Case("GF526", "info", "1 of its GPUs", drafting(draft={"draft_tensor_parallel_size": 1}, tensor_parallel_size=2)),
+    Case("GF529", "warning", "the replaced MTP head is quantised", with_head(MTP, **QUANTISED)),
+    Case("GF529", "info", "is not used", with_head(None)),
+    Case("GF529", "info", "is not used", with_head({"method": "ngram", "num_speculative_tokens": 2})),
+    Case("GF525", "warning", "is off", with_head(MTP)),
     Case("GF530", "error", "set it to 12", captured([4, 8, 12], 16)),
     Case("GF531", "warning", "3 streams take 12", captured([4, 8])),
     Case("GF532", "warning", "[6] are no multiples of 4", captured([4, 6, 12])),
@@ -128,6 +140,11 @@ TOLD = {"VLLM_QWOPUS_MTP_BF16_DRAFT": "1"}
         ("GF525", drafting(serve_env=TOLD)),
         ("GF525", drafting(shape={"quantization": "fp8"})),
         ("GF525", drafting(STOCK)),
+        ("GF521", with_head(MTP)),
+        ("GF529", with_head(MTP)),
+        ("GF529", with_head(MTP, quantization="none", **QUANTISED)),
+        ("GF529", drafting(shape=QUANTISED)),
+        ("GF525", with_head(MTP, **QUANTISED)),
         ("GF530", captured([4, 8, 12], 12)),
         ("GF530", captured([4, 8, 12])),
         ("GF531", captured([4, 8, 12])),

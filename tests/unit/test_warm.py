@@ -22,6 +22,7 @@ def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         put(tmp_path, "/runtime/" + name, "12345")
     put(tmp_path, "/model/config.json", "12345")
     put(tmp_path, "/model/model.safetensors", "1" * 20)
+    put(tmp_path, "/model/model-mtp.safetensors.original", "of a replaced MTP head")
     return tmp_path
 
 
