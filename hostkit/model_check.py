@@ -32,7 +32,7 @@ def run(spec: dict) -> dict:
     """Look at `name`/`directory` of the models.
 
     + files: {relative: {size, sha256}} as pinned; + pieces: {relative: [sha256 of each 16 MiB]}
-    + head: {"file", "sha256"} of an MTP head in place of the checkpoint's own; what it changed is beside it as `.original`
+    + head: {"file", "sha256"} of an MTP head in place of the model's own; what that changed lies beside as `.original`
     + deep: whether each file is read as a whole and hashed
 
     Returns what `look` returns with `path`, `doubted`: whether the model's mark went. Raises Failure when it is not on
