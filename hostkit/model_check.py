@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import Optional
+from typing import Callable, Optional
 
 from hostkit import events, model, safetensors
 from hostkit.errors import Failure
@@ -35,13 +35,14 @@ def run(spec: dict) -> dict:
     + head: {"file", "sha256"} of an MTP head in place of the model's own; what that changed lies beside as `.original`
     + deep: whether each file is read as a whole and hashed
 
-    Returns what `look` returns with `path`, `doubted`: whether the model's mark went. Raises Failure when it is not on
-    the box.
+    Returns what `look` returns with `path`, `doubted`: whether the model's mark went. A model that is not there is a
+    problem of no file.
     """
     path = os.path.join(model.MODELS, spec["name"], spec["directory"])
-    again = "deploy this box" if spec.get("files") else "put it there, then deploy this box"
     if not os.path.isdir(path):
-        raise Failure("{}/{} is not on this box".format(spec["name"], spec["directory"]), again)
+        told = Told()
+        told.say("", "is not on this box", "deploy this box" if spec.get("files") else "put it there, then deploy")
+        return {"path": path, "doubted": False, "problems": told.problems, "damaged": []}
     found = look(path, spec.get("files") or {}, spec.get("pieces") or {}, spec.get("head"), bool(spec.get("deep")))
     doubted = bool(found["damaged"]) and not os.path.islink(path) and doubt(path)
     return {"path": path, "doubted": doubted, **found}
@@ -52,7 +53,14 @@ def doubt(path: str) -> bool:
     return bool(importlib.import_module("hostkit.model").doubt(path))
 
 
-def look(path: str, pinned: dict, pieces: dict, head: Optional[dict] = None, deep: bool = False) -> dict:
+def look(
+    path: str,
+    pinned: dict,
+    pieces: dict,
+    head: Optional[dict] = None,
+    deep: bool = False,
+    say: Callable[[str], None] = events.log,
+) -> dict:
     """{"problems", "damaged", "texts", "tensors", "tokenizer", "files", "bytes"} of a model's directory.
 
     + problems: [{"file", "cause", "remedy"}] of the files themselves; + damaged: the files that are not as they were
@@ -65,7 +73,9 @@ def look(path: str, pinned: dict, pieces: dict, head: Optional[dict] = None, dee
         wanted.update({head["file"]: {"sha256": head["sha256"]}} if head.get("sha256") else {})
     check_pinned(path, wanted, told)
     if deep:
-        check_hashes(path, {name: entry for name, entry in wanted.items() if name not in told.damaged}, pieces, told)
+        check_hashes(
+            path, {name: entry for name, entry in wanted.items() if name not in told.damaged}, pieces, told, say
+        )
     tensors = check_shards(path, told)
     small = texts(path, told)
     present = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
@@ -111,10 +121,10 @@ def check_pinned(path: str, wanted: dict, told: Told) -> None:
             told.say(name, cause, "deploy this box: what is wrong of it is brought again", True)
 
 
-def check_hashes(path: str, wanted: dict, pieces: dict, told: Told) -> None:
+def check_hashes(path: str, wanted: dict, pieces: dict, told: Told, say: Callable[[str], None]) -> None:
     """Read every pinned file as a whole; where its pieces are known, say which bytes differ."""
     total = sum(os.path.getsize(os.path.join(path, name)) for name in wanted)
-    events.log("reading {} files, {:.1f} GiB".format(len(wanted), total / 2**30))
+    say("reading {} files, {:.1f} GiB".format(len(wanted), total / 2**30))
 
     def one(name: str) -> "tuple[str, str]":
         return name, wrong_bytes(os.path.join(path, name), wanted[name]["sha256"], pieces.get(name) or [])

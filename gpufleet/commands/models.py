@@ -12,6 +12,7 @@ import click
 
 from gpufleet import terminal
 from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.commands.models_check import check
 from gpufleet.commands.models_fit import fit
 from gpufleet.errors import BOX_FAILED, ConfigError
 
@@ -23,6 +24,7 @@ def models() -> None:
     """Pages of models: written from the checkpoints themselves."""
 
 
+models.add_command(check)
 models.add_command(fit)
 
 
