@@ -41,7 +41,7 @@ def _quantization(facts: Facts, use: Use) -> Iterator[Problem]:
             yield Problem("error", "", cause, take_out)
     if use.args.get("dtype") in ("float32", "float") and found in QUANTISED:
         cause = use.said(f"dtype is float32, and {found} weights are computed with in 16 bits only")
-        yield Problem("error", "", cause, 'serve_args = {"dtype": "half"}')
+        yield Problem("error", "", cause, 'set serve_args = {"dtype": "half"}')
 
 
 def _kv(facts: Facts, use: Use) -> Iterator[Problem]:
@@ -54,7 +54,7 @@ def _kv(facts: Facts, use: Use) -> Iterator[Problem]:
         old = sorted(use.archs - set(FP8_SINCE) - {"cpu"})
         if algorithm == "FP8" and old and not (old == ["sm75"] and "fp8-kv-sm75" in use.provides):
             cause = use.said(f"the checkpoint asks for an FP8 KV cache, and {old[0]} has none with this stack")
-            yield Problem("error", "", cause, 'serve_args = {"kv-cache-dtype": "float16"}')
+            yield Problem("error", "", cause, 'set serve_args = {"kv-cache-dtype": "float16"}')
 
 
 def _speculation(facts: Facts, use: Use) -> Iterator[Problem]:

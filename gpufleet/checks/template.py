@@ -51,8 +51,8 @@ def renders(facts: Facts, uses: Sequence[Use]) -> Iterator[Problem]:
         remedy = f'{TAKE}; or name one: serve_args = {{"chat-template": "/srv/….jinja"}}'
         yield Problem("error", FILE, "is missing, and tokenizer_config.json has none: chat requests get 400", remedy)
         return
-    yield from _plain(facts, file, plain)
     for use in asked or [Use("", "vllm", {})]:
+        yield from _plain(facts, file, plain, use)
         yield from _parts(facts, file, plain, use)
         yield from _tools(facts, file, with_tools or plain, use, known=bool(asked))
         yield from _thinking(facts, file, plain, use)
@@ -84,10 +84,32 @@ def _values(facts: Facts, messages: list[dict[str, Any]], **more: Any) -> dict[s
     return {"add_generation_prompt": True, "tools": None, "documents": None, **tokens, "messages": messages, **more}
 
 
-def _plain(facts: Facts, file: str, text: str) -> Iterator[Problem]:
+def _rendered(facts: Facts, text: str, use: Use, messages: list[dict[str, Any]], **more: Any) -> str:
+    """As vLLM would: as it is told to, or plainly, or in parts where the template takes nothing else. Raises
+    TemplateError."""
+    form = use.args.get("chat-template-content-format", "auto")
+    parted = [
+        {**each, "content": [{"type": "text", "text": each["content"]}]} if isinstance(each["content"], str) else each
+        for each in messages
+    ]
+    if form == "openai":
+        return render(text, _values(facts, parted, **more))
+    try:
+        return render(text, _values(facts, messages, **more))
+    except TemplateError:
+        if form == "string" or "content" not in text:
+            raise
+        try:
+            return render(text, _values(facts, parted, **more))
+        except TemplateError:
+            pass
+        raise
+
+
+def _plain(facts: Facts, file: str, text: str, use: Use) -> Iterator[Problem]:
     for what, messages in (("a question", USER), ("a talk with a system message", TALK)):
         try:
-            found = render(text, _values(facts, messages))
+            found = _rendered(facts, text, use, messages)
         except TemplateError as error:
             yield Problem("error", file, f"does not render {what}: {error}", TAKE)
             return
@@ -108,7 +130,7 @@ def _parts(facts: Facts, file: str, text: str, use: Use) -> Iterator[Problem]:
         why = str(error)
     if why and form == "openai":
         cause = use.said(f"does not render a message in parts, and chat-template-content-format is openai: {why}")
-        yield Problem("error", file, cause, 'serve_args = {"chat-template-content-format": "string"}')
+        yield Problem("error", file, cause, 'set serve_args = {"chat-template-content-format": "string"}')
     elif why and ("content" in text and ".type" in text):
         yield Problem("warning", file, use.said(f"does not render a message in parts: {why}"), TAKE)
 
@@ -121,21 +143,25 @@ def _tools(facts: Facts, file: str, text: str, use: Use, known: bool) -> Iterato
     level, parser = ("error", "tool-call-parser") if served else ("warning", "")
     why = ""
     try:
-        if NAME not in render(text, _values(facts, USER, tools=[TOOL])):
+        if NAME not in _rendered(facts, text, use, USER, tools=[TOOL]):
             why = "leaves the tools out: the model cannot know of them"
-        elif RESULT not in render(text, _values(facts, CALLED, tools=[TOOL])):
+        elif RESULT not in _rendered(facts, text, use, CALLED, tools=[TOOL]):
             why = "leaves out what a tool answered"
     except TemplateError as error:
         why = f"does not render tools: {error}"
     if why:
         beside = f" ({parser} is set)" if parser else ""
-        remedy = TAKE + (', or serve no tools: serve_args = {"tool-call-parser": None, …}' if served else "")
+        remedy = TAKE + (
+            ', or serve no tools: serve_args = {"tool-call-parser": None, "enable-auto-tool-choice": None}'
+            if served
+            else ""
+        )
         yield Problem("error" if level == "error" else "warning", file, use.said(why + beside), remedy)
 
 
 def _thinking(facts: Facts, file: str, text: str, use: Use) -> Iterator[Problem]:
     try:
-        on, off = (render(text, _values(facts, USER, **{THINKING: state})) for state in (True, False))
+        on, off = (_rendered(facts, text, use, USER, **{THINKING: state}) for state in (True, False))
         taken = variables(text)
     except TemplateError as error:
         yield Problem("error", file, use.said(f"does not render with {THINKING}: {error}"), TAKE)

@@ -179,7 +179,7 @@ def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked
     )
     for item in answer["problems"]:
         if item["remedy"].startswith("deploy this box"):
-            item["remedy"] = f"gpufleet fetch --model {model.name} brings it" if here and model else "fetch it again"
+            item["remedy"] = f"run `gpufleet fetch --model {model.name}`" if here and model else "fetch it again"
     uses = [Use("", "vllm", model.args, names=(model.served_name, *model.aliases))] if model else []
     # The store has the checkpoint as it is published, with the head that is to be replaced.
     page = model.model_copy(update={"architecture": _without_head(model)}) if model and here else model
