@@ -90,7 +90,7 @@ class Facts:
 
 
 def of_answer(answer: Mapping[str, Any]) -> Facts:
-    """The facts of what hostkit.model_check answers."""
+    """The facts of what hostkit.model_check answers; of damaged files the tensors tell nothing."""
     texts = {str(name): str(text) for name, text in (answer.get("texts") or {}).items()}
     damage = tuple(Problem("error", item["file"], item["cause"], item["remedy"]) for item in answer["problems"])
     unread: list[Problem] = []
@@ -100,7 +100,7 @@ def of_answer(answer: Mapping[str, Any]) -> Facts:
         tokenizer_config=_json(texts, "tokenizer_config.json", unread),
         unread=tuple(unread),
         texts=texts,
-        tensors=answer.get("tensors") or {},
+        tensors=(answer.get("tensors") or {}) if not answer.get("damaged") else {},
         tokenizer=answer.get("tokenizer") or {},
     )
 
