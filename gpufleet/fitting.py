@@ -130,7 +130,8 @@ def _why(planned: Planned) -> Iterator[str]:
         yield f"{entry.reason}; {entry.remedy}"
     for found in planned.findings:
         if found.level == "error":
-            yield f"{found.label}: {found.message}"
+            remedy = "" if found.code in OF_MEMORY else f"; {found.remedy}"  # that of memory is in the changes
+            yield f"{found.label}: {found.message}{remedy}"
 
 
 def _fits(instance: Instance) -> bool:
