@@ -1,15 +1,17 @@
 """Whether a model's files are whole: every shard readable, index and shards agreeing, sizes and hashes as pinned.
 
-What the files say of themselves (config, tokenizer, chat template, tensors by kind) is given back for the controller
-to judge. A damaged file makes the model doubtful, so that the next deploy mends it.
+What the files say of themselves (config, tokenizer, chat template, the names and shapes of tensors) is given back for
+the controller to judge. A damaged file makes the model doubtful, so that the next deploy mends it.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import importlib
 import json
 import os
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
@@ -18,14 +20,13 @@ from hostkit.errors import Failure
 
 PIECE = 16 << 20  # bytes of which the controller keeps a sha256 each
 AT_ONCE = 4
-TEXTS = ("config.json", "generation_config.json", "tokenizer_config.json", "chat_template.jinja", "chat_template.json")
+TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json", "tokenizer_config.json",
+         "chat_template.jinja", "chat_template.json")  # fmt: skip
 LARGEST_TEXT = 2 << 20  # bytes; a tokenizer_config.json with all its added tokens has some 100 KB
 LARGEST_TOKENIZER = 128 << 20  # bytes; that of Qwen 3.5 has 20 MB
 ORIGINAL = ".original"
 INDEX = "model.safetensors.index.json"
-KINDS = ("qweight", "qzeros", "weight_packed", "weight_scale", "weight_scale_inv", "weight_scale_2")
 MOST = 20  # problems that are told one by one
-VISION = ("visual", "vision_tower", "vision_model", "vision_embedding")
 
 
 def run(spec: dict) -> dict:
@@ -64,7 +65,7 @@ def look(
     """{"problems", "damaged", "texts", "tensors", "tokenizer", "files", "bytes"} of a model's directory.
 
     + problems: [{"file", "cause", "remedy"}] of the files themselves; + damaged: the files that are not as they were
-    + texts: what its small files say, by name; + tensors: see `summary`; + tokenizer: see `tokenizer`
+    + texts: what its small files say, by name; + tensors: see `pack`; + tokenizer: see `tokenizer`
     """
     told = Told()
     wanted = dict(pinned)
@@ -83,7 +84,7 @@ def look(
         "problems": told.problems,
         "damaged": sorted(told.damaged),
         "texts": small,
-        "tensors": tensors,
+        "tensors": pack(tensors),
         "tokenizer": tokenizer(path),
         "files": len(present),
         "bytes": sum(os.path.getsize(os.path.join(path, name)) for name in present),
@@ -156,7 +157,7 @@ def wrong_bytes(path: str, sha256: str, pieces: list) -> str:
 
 
 def check_shards(path: str, told: Told) -> dict:
-    """Read every header; hold index and shards against each other. Returns `summary` of all tensors."""
+    """Read every header; hold index and shards against each other. Returns all tensors by name."""
     index = read_index(path, told)
     if index is None:
         names = sorted(name for name in os.listdir(path) if name.endswith(".safetensors"))
@@ -181,7 +182,7 @@ def check_shards(path: str, told: Told) -> dict:
         if index is not None:
             agree(name, header, index, told)
         tensors.update(header)
-    return summary(tensors)
+    return tensors
 
 
 def read_index(path: str, told: Told) -> Optional[dict]:
@@ -224,30 +225,13 @@ def several(names: list) -> str:
     return names[0] if len(names) == 1 else "{} and {} more tensors".format(names[0], len(names) - 1)
 
 
-def summary(tensors: dict) -> dict:
-    """What a checkpoint's tensors are, without all their names: counts, and bytes by kind.
-
-    + dtypes: bytes by dtype; + kinds: how many end in what a quantisation brings (`qweight`, `weight_packed` …)
-    + mtp, vision, rest: {"tensors", "bytes", "dtypes", "kinds"} of the head, of vision, of the language model
-    """
-    parts: dict = {name: {"tensors": 0, "bytes": 0, "dtypes": {}, "kinds": {}} for name in ("mtp", "vision", "rest")}
-    for name, tensor in tensors.items():
-        part = parts[part_of(name)]
-        begin, end = tensor["data_offsets"]
-        part["tensors"] += 1
-        part["bytes"] += end - begin
-        part["dtypes"][tensor["dtype"]] = part["dtypes"].get(tensor["dtype"], 0) + end - begin
-        last = name.rsplit(".", 1)[-1]
-        if last in KINDS:
-            part["kinds"][last] = part["kinds"].get(last, 0) + 1
-    return {"tensors": len(tensors), **parts}
-
-
-def part_of(name: str) -> str:
-    words = name.split(".")
-    if words[0] == "mtp":
-        return "mtp"
-    return "vision" if any(word in VISION for word in words[:3]) else "rest"
+def pack(tensors: dict) -> str:
+    """All tensors for the way to the controller, {name: [dtype, shape, bytes]}: 90,000 names are 8 MB, packed 0.5."""
+    small = {
+        name: [tensor["dtype"], tensor["shape"], tensor["data_offsets"][1] - tensor["data_offsets"][0]]
+        for name, tensor in tensors.items()
+    }
+    return base64.b64encode(zlib.compress(json.dumps(small).encode())).decode()
 
 
 def texts(path: str, told: Told) -> dict:

@@ -14,21 +14,24 @@ from gpufleet.models import Model
 __all__ = ["Facts", "Problem", "Use", "problems"]
 
 
-def problems(facts: Facts, model: Model | None, uses: Sequence[Use]) -> list[Problem]:
+def problems(facts: Facts, model: Model | None, uses: Sequence[Use], own_head: bool = True) -> list[Problem]:
     """All that is wrong, errors first, each once; what the files are damaged in comes before what they say.
 
     + model: None: a folder that no page is about; + uses: how it is to be served
+    + own_head: whether the MTP head that is there is the one of the page; not so before it is replaced
     """
-    found = dict.fromkeys([*facts.damage, *_of_texts(facts, model, uses)])
+    found = dict.fromkeys([*facts.damage, *_of_texts(facts, model, uses, own_head)])
     return sorted(found, key=lambda each: each.level != "error")
 
 
-def _of_texts(facts: Facts, model: Model | None, uses: Sequence[Use]) -> Iterator[Problem]:
+def _of_texts(facts: Facts, model: Model | None, uses: Sequence[Use], own_head: bool) -> Iterator[Problem]:
     yield from facts.unread
     if facts.config:
         yield from page.tensors_agree(facts)
         if model is not None:
-            yield from page.agrees(facts, model)
+            yield from page.agrees(facts, model, own_head)
+        if own_head and any(serving.drafts_as_config_says(use) for use in uses):
+            yield from page.notes(facts)
         for use in uses:
             yield from serving.agrees(facts, model, use)
     yield from tokenizer.known_good(facts)

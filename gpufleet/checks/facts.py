@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
+from gpufleet.checkpoint import facts as reading
+from gpufleet.checkpoint import quantization
+from gpufleet.checkpoint.config import UnknownFact, config
+from gpufleet.checkpoint.tensors import Headers
+
 Level = Literal["error", "warning"]
+MODELOPT = "hf_quant_config.json"
 
 
 @dataclass(frozen=True)
@@ -49,44 +58,39 @@ class Use:
 @dataclass(frozen=True)
 class Facts:
     """+ damage: what the look at the files found; + unread: small files that are no JSON
-    + config, tokenizer_config: the files of these names; + texts: all small files
-    + tensors, tokenizer: as hostkit.model_check has them
+    + config, tokenizer_config: the files of these names; + beside: hf_quant_config.json; + texts: all small files
+    + headers: of all tensors; none where some file is damaged; + tokenizer: as hostkit.model_check has it
     """
 
     damage: tuple[Problem, ...] = ()
     unread: tuple[Problem, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     tokenizer_config: Mapping[str, Any] = field(default_factory=dict)
+    beside: Mapping[str, Any] = field(default_factory=dict)
     texts: Mapping[str, str] = field(default_factory=dict)
-    tensors: Mapping[str, Any] = field(default_factory=dict)
+    headers: Headers = field(default_factory=dict)
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def text_config(self) -> Mapping[str, Any]:
-        """The language model's part of config.json."""
-        found = self.config.get("text_config")
-        return found if isinstance(found, Mapping) else self.config
+    @cached_property
+    def read(self) -> reading.Facts | str:
+        """What the checkpoint is, as `gpufleet models add` reads it; or why that cannot be told."""
+        try:
+            return reading.facts(self.config, self.headers, self.beside or None)
+        except UnknownFact as error:
+            return error.problems[0].split(";")[0]
 
     @property
     def quantization(self) -> Mapping[str, Any]:
-        """`quantization_config` of config.json, of its text part where it stands there."""
-        for config in (self.config, self.text_config):
-            found = config.get("quantization_config")
-            if isinstance(found, Mapping):
-                return found
-        return {}
+        """What says how it is quantised; nothing when it is not."""
+        return quantization.section(config(dict(self.config)), self.beside or None) or {}
 
     @property
     def method(self) -> str:
         """The kind of quantisation in the words of a page; of one that pages have no word for, config.json's own."""
-        found = self.quantization
-        method = str(found.get("quant_method") or "none").lower()
-        algorithm = str(found.get("quant_algo") or "").upper()
-        if method.startswith("modelopt"):
-            return "nvfp4" if "FP4" in algorithm or "fp4" in method else "fp8"
-        if method == "compressed-tensors" and "nvfp4" in str(found.get("format") or ""):
-            return "nvfp4"
-        return method.replace("_", "-") if method.startswith("compressed") else method
+        try:
+            return quantization.method(self.quantization or None)
+        except UnknownFact:
+            return str(self.quantization.get("quant_method"))
 
 
 def of_answer(answer: Mapping[str, Any]) -> Facts:
@@ -94,15 +98,26 @@ def of_answer(answer: Mapping[str, Any]) -> Facts:
     texts = {str(name): str(text) for name, text in (answer.get("texts") or {}).items()}
     damage = tuple(Problem("error", item["file"], item["cause"], item["remedy"]) for item in answer["problems"])
     unread: list[Problem] = []
+    packed = answer.get("tensors") if not answer.get("damaged") else None
     return Facts(
         damage=damage,
         config=_json(texts, "config.json", unread),
         tokenizer_config=_json(texts, "tokenizer_config.json", unread),
+        beside=_json(texts, MODELOPT, unread),
         unread=tuple(unread),
         texts=texts,
-        tensors=(answer.get("tensors") or {}) if not answer.get("damaged") else {},
+        headers=unpacked(packed) if packed else {},
         tokenizer=answer.get("tokenizer") or {},
     )
+
+
+def unpacked(text: str) -> dict[str, Any]:
+    """Headers as hostkit.model_check packed them; each tensor as if it were the first of its file."""
+    found = json.loads(zlib.decompress(base64.b64decode(text)))
+    return {
+        name: {"dtype": dtype, "shape": shape, "data_offsets": [0, size]}
+        for name, (dtype, shape, size) in found.items()
+    }
 
 
 def _json(texts: Mapping[str, str], name: str, unread: list[Problem]) -> Mapping[str, Any]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from gpufleet.checkpoint import tensors
 from gpufleet.checks.facts import Facts, Problem, Use
 from gpufleet.memory_args import mapping
 from gpufleet.models import Model
@@ -33,7 +33,7 @@ def agrees(facts: Facts, model: Model | None, use: Use) -> Iterator[Problem]:
 def _quantization(facts: Facts, use: Use) -> Iterator[Problem]:
     given, found = use.args.get("quantization"), facts.method
     right = SERVES.get(given) if isinstance(given, str) else None
-    if right is not None and found not in right and not (found == "auto-round" and right & {"gptq", "awq"}):
+    if right is not None and found not in right:
         cause = use.said(f"quantization is {given}, the checkpoint is {found} (config.json)")
         take_out = 'take it out, the engine reads it from the checkpoint: serve_args = {"quantization": None}'
         # vLLM quantises a checkpoint in 16 bits itself when it is told `fp8`.
@@ -57,10 +57,22 @@ def _kv(facts: Facts, use: Use) -> Iterator[Problem]:
             yield Problem("error", "", cause, 'set serve_args = {"kv-cache-dtype": "float16"}')
 
 
-def _speculation(facts: Facts, use: Use) -> Iterator[Problem]:
+def drafts_as_config_says(use: Use) -> bool:
+    """Whether an MTP head is used, and built quantised or not as config.json has it: patched engines look at it."""
+    return use.engine == "vllm" and bool(_by_mtp(use)) and "mtp-bf16-draft" not in use.provides
+
+
+def _by_mtp(use: Use) -> str:
+    """The method, when it is one of MTP."""
     method = str(mapping(use.args.get("speculative-config")).get("method") or "")
-    counted: Mapping[str, Any] = facts.tensors.get("mtp") or {}
-    if (method == "mtp" or method.endswith("_mtp")) and facts.tensors.get("tensors") and not counted.get("tensors"):
+    return method if method == "mtp" or method.endswith("_mtp") else ""
+
+
+def _speculation(facts: Facts, use: Use) -> Iterator[Problem]:
+    method = _by_mtp(use)
+    headless = not any(tensors.MTP.search(name) for name in facts.headers)
+    announced = not isinstance(facts.read, str) and facts.read.architecture.mtp is not None
+    if method and facts.headers and headless and not announced:
         cause = use.said(f"it speculates by {method}, and there are no mtp.* tensors")
         remedy = 'take a checkpoint with its head, or serve_args = {"speculative-config": None}'
         yield Problem("error", "", cause, remedy)

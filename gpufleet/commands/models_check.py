@@ -16,7 +16,8 @@ from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import BOX_FAILED, DONE
 
 if TYPE_CHECKING:
-    from gpufleet.checks import Problem, Use
+    from gpufleet.checkpoint.facts import Facts as Read
+    from gpufleet.checks import Facts, Problem, Use
     from gpufleet.instance import Instance
     from gpufleet.models import Model
 
@@ -35,6 +36,7 @@ class Checked:
     answer: Mapping[str, Any]
     problems: list[Problem]
     pinned: bool  # whether its page has hashes
+    facts: Facts
 
     @property
     def is_right(self) -> bool:
@@ -182,21 +184,24 @@ def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked
             item["remedy"] = f"run `gpufleet fetch --model {model.name}`" if here and model else "fetch it again"
     uses = [Use("", "vllm", model.args, names=(model.served_name, *model.aliases))] if model else []
     # The store has the checkpoint as it is published, with the head that is to be replaced.
-    page = model.model_copy(update={"architecture": _without_head(model)}) if model and here else model
-    return _judged(where, model.name if model else "", answer, page, uses)
+    own_head = not (here and model and model.mtp_head)
+    return _judged(where, model.name if model else "", answer, model, uses, own_head)
 
 
-def _without_head(model: Model) -> Any:
-    shape = model.architecture
-    return None if model.mtp_head is not None else shape
-
-
-def _judged(where: str, name: str, answer: Mapping[str, Any], model: Model | None, uses: Sequence[Use]) -> Checked:
+def _judged(
+    where: str,
+    name: str,
+    answer: Mapping[str, Any],
+    model: Model | None,
+    uses: Sequence[Use],
+    own_head: bool = True,
+) -> Checked:
     from gpufleet import checks
     from gpufleet.checks.facts import of_answer
 
     pinned = bool(model and model.source.files)
-    return Checked(where, name, answer, checks.problems(of_answer(answer), model, uses), pinned)
+    facts = of_answer(answer)
+    return Checked(where, name, answer, checks.problems(facts, model, uses, own_head), pinned, facts)
 
 
 def use_of(instance: Instance) -> Use:
@@ -245,5 +250,18 @@ def _document(item: Checked) -> dict[str, Any]:
     problems = [
         {"level": each.level, "file": each.file, "cause": each.cause, "remedy": each.remedy} for each in item.problems
     ]
-    answer = {key: item.answer.get(key) for key in ("files", "bytes", "tensors", "damaged", "doubted")}
-    return {"where": item.where, "model": item.name or None, "right": item.is_right, "problems": problems, **answer}
+    answer = {key: item.answer.get(key) for key in ("files", "bytes", "damaged", "doubted")}
+    read = item.facts.read if item.facts.headers else ""
+    is_ = {"tensors": len(item.facts.headers), "architecture": None if isinstance(read, str) else _shape(read)}
+    return {
+        "where": item.where,
+        "model": item.name or None,
+        "right": item.is_right,
+        "problems": problems,
+        **answer,
+        **is_,
+    }
+
+
+def _shape(read: Read) -> dict[str, Any]:
+    return read.architecture.model_dump()

@@ -2,72 +2,45 @@
 
 from __future__ import annotations
 
-import copy
+from functools import cache
 from typing import Any
 
 import pytest
 
 from gpufleet import checks
 from gpufleet.architecture import Architecture
+from gpufleet.checkpoint.facts import facts as read
 from gpufleet.checks import Facts, Problem, Use
 from gpufleet.checks.facts import of_answer
 from gpufleet.models import Model
+from tests.unit.checkpoints import awq, config, fp8_blocks, gptq, packed_int4, plain, qwen
 from tests.unit.fleets import model
+from tests.unit.test_checkpoint_facts import headers as public
 from tests.unit.tiny_checkpoint import TEMPLATE
 
-MIB = 1 << 20
-CONFIG: dict[str, Any] = {
-    "model_type": "qwen3_5",
-    "text_config": {
-        "hidden_size": 5120,
-        "num_attention_heads": 24,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 248320,
-        "max_position_embeddings": 262144,
-        "num_hidden_layers": 64,
-        "torch_dtype": "bfloat16",
-    },
-    "quantization_config": {"quant_method": "awq", "bits": 4},
-}
-SHAPE: dict[str, Any] = {
-    "family": "qwen3_5",
-    "layers": {"full_attention": 16, "linear_attention": 48},
-    "hidden_size": 5120,
-    "intermediate_size": 17408,
-    "heads": 24,
-    "kv_heads": 4,
-    "head_dim": 256,
-    "vocab_size": 248320,
-    "max_positions": 262144,
-    "quantization": "awq",
-    "weights_mib": 18378,
-    "vision_mib": 838,
-    "mtp": {"mib": 810, "tensors": 15},
-}
+CONFIG: dict[str, Any] = config("qwen3.6-27b") | {"quantization_config": {"quant_method": "awq", "bits": 4}}
+PLAIN: dict[str, Any] = config("qwen3.6-27b")
 
 
-def part(mib: int, tensors: int, kinds: dict[str, int] | None = None, **dtypes: int) -> dict[str, Any]:
-    return {"tensors": tensors, "bytes": mib * MIB, "kinds": kinds or {}, "dtypes": dtypes}
+@cache
+def headers(form: str = "awq", draft: str = "plain") -> dict[str, Any]:
+    """Of Qwen3.6-27B, quantised so; `draft` is `none` for one without an MTP head."""
+    forms = {"awq": awq, "gptq": gptq, "fp8": fp8_blocks, "compressed-tensors": packed_int4, "none": plain}
+    return qwen(CONFIG, forms[form], draft={"plain": plain, "awq": awq}.get(draft))
 
 
-TENSORS: dict[str, Any] = {
-    "tensors": 1000,
-    "rest": part(18378, 800, {"qweight": 400, "qzeros": 400}, I32=9 << 30, BF16=8 << 30),
-    "vision": part(838, 185, BF16=838 * MIB),
-    "mtp": part(810, 15, BF16=810 * MIB),
-}
-
-
-def facts(config: dict[str, Any] | None = None, tensors: dict[str, Any] | None = None, **more: Any) -> Facts:
-    found: dict[str, Any] = {
-        "config": CONFIG if config is None else config,
+def facts(whole: dict[str, Any] | None = None, found: dict[str, Any] | None = None, **more: Any) -> Facts:
+    given: dict[str, Any] = {
+        "config": CONFIG if whole is None else whole,
         "tokenizer_config": {"tokenizer_class": "Qwen2Tokenizer"},
         "texts": {"config.json": "{}", "tokenizer_config.json": "{}", "chat_template.jinja": TEMPLATE},
-        "tensors": TENSORS if tensors is None else tensors,
+        "headers": headers() if found is None else found,
         "tokenizer": {"decoder": ["ByteLevel"], "model": "BPE"},
     }
-    return Facts(**{**found, **more})
+    return Facts(**{**given, **more})
+
+
+SHAPE: dict[str, Any] = read(CONFIG, headers()).architecture.model_dump()
 
 
 def page(**changes: Any) -> Model:
@@ -82,27 +55,6 @@ def use(engine: str = "vllm", archs: tuple[str, ...] = (), provides: tuple[str, 
 
 def said(found: Facts, of: Model | None = None, *uses: Use) -> list[str]:
     return [f"{item.level}: {item.file} {item.cause}" for item in checks.problems(found, of, uses)]
-
-
-def without(values: dict[str, Any], *path: str) -> dict[str, Any]:
-    found = copy.deepcopy(values)
-    branch = found
-    for key in path[:-1]:
-        branch = branch[key]
-    del branch[path[-1]]
-    return found
-
-
-def laid(values: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    """With `a__b=1` for what is deeper."""
-    found = copy.deepcopy(values)
-    for key, value in changes.items():
-        *before, last = key.split("__")
-        branch = found
-        for name in before:
-            branch = branch[name]
-        branch[last] = value
-    return found
 
 
 def test_a_right_checkpoint_passes_every_check() -> None:
@@ -127,47 +79,22 @@ def test_damage_is_told_beside_what_the_files_say_and_errors_come_first() -> Non
     assert any(line.startswith("error: tokenizer_config.json cannot be read: it is no mapping") for line in found)
 
 
-@pytest.mark.parametrize(
-    ("config", "kind"),
-    [
-        ({}, "none"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "gptq"),
-        ({"quantization_config": {"quant_method": "fp8"}}, "fp8"),
-        ({"text_config": {"quantization_config": {"quant_method": "awq"}}}, "awq"),
-        (
-            {"quantization_config": {"quant_method": "compressed-tensors", "format": "pack-quantized"}},
-            "compressed-tensors",
-        ),
-        ({"quantization_config": {"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}}, "nvfp4"),
-        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4"}}, "nvfp4"),
-        ({"quantization_config": {"quant_method": "modelopt", "quant_algo": "FP8"}}, "fp8"),
-        ({"quantization_config": {"quant_method": "auto-round"}}, "auto-round"),
-    ],
-)
-def test_the_kind_of_quantisation_is_read_from_config_json(config: dict[str, Any], kind: str) -> None:
-    assert Facts(config=config).method == kind
-
-
 # The page.
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"family": "qwen3_next"}, "architecture.family is qwen3_next, config.json's model_type is qwen3_5"),
-        ({"quantization": "gptq"}, "architecture.quantization is gptq, config.json's quant_method is awq"),
-        ({"hidden_size": 4096}, "architecture.hidden_size is 4096"),
-        ({"heads": 32}, "architecture.heads is 32"),
-        ({"kv_heads": 8}, "architecture.kv_heads is 8"),
-        ({"head_dim": 128}, "architecture.head_dim is 128"),
-        ({"vocab_size": 1000}, "architecture.vocab_size is 1000"),
+        ({"family": "qwen3_next"}, "architecture.family is qwen3_next, the checkpoint's is qwen3_5"),
+        ({"quantization": "gptq"}, "architecture.quantization is gptq, the checkpoint's is awq"),
+        ({"hidden_size": 4096}, "architecture.hidden_size is 4096, the checkpoint's is 5120"),
+        ({"heads": 32}, "architecture.heads is 32, the checkpoint's is 24"),
+        ({"experts": 8}, "architecture.experts is 8, the checkpoint's is not given"),
         ({"max_positions": 40960}, "architecture.max_positions is 40960"),
-        ({"layers": {"full_attention": 36}}, "architecture.layers is 36 together"),
+        ({"linear": {**SHAPE["linear"], "value_heads": 32}}, "architecture.linear.value_heads is 32"),
+        ({"linear": None}, "architecture.linear is not given, the checkpoint's is there"),
         ({"mtp": {"mib": 810, "tensors": 19}}, "architecture.mtp.tensors is 19, there are 15"),
-        (
-            {"mtp": {"mib": 810, "tensors": 15, "quantised": True}},
-            "the MTP head is in 16 bits, the page says quantised",
-        ),
+        ({"mtp": {"mib": 810, "tensors": 15, "quantised": True}}, "mtp.quantised is True, the checkpoint's is False"),
     ],
 )
 def test_a_page_of_another_checkpoint_is_an_error(changes: dict[str, Any], words: str) -> None:
@@ -178,9 +105,9 @@ def test_a_page_of_another_checkpoint_is_an_error(changes: dict[str, Any], words
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"weights_mib": 18000}, "weights_mib is 18000, the tensors have 18378 MiB"),
-        ({"vision_mib": 0}, "vision_mib is 0, the tensors have 838 MiB"),
-        ({"mtp": {"mib": 435, "tensors": 15}}, "mtp.mib is 435, the mtp.* tensors have 810 MiB"),
+        ({"weights_mib": 20000}, f"weights_mib is 20000, the tensors have {SHAPE['weights_mib']} MiB"),
+        ({"vision_mib": 0}, "vision_mib is 0, the tensors have "),
+        ({"mtp": {"mib": 435, "tensors": 15}}, "mtp.mib is 435, the tensors have 810 MiB"),
         ({"mtp": None}, "there are 15 mtp.* tensors, and the page's architecture has no mtp"),
     ],
 )
@@ -190,55 +117,62 @@ def test_sizes_that_are_off_are_a_warning_with_the_right_figure(changes: dict[st
 
 
 def test_sizes_that_are_rounded_are_right() -> None:
-    assert said(facts(), page(weights_mib=18300)) == []
+    assert said(facts(), page(weights_mib=SHAPE["weights_mib"] + 100)) == []
 
 
 def test_a_quantised_head_is_told_by_its_tensors() -> None:
-    quantised = laid(TENSORS, mtp=part(810, 15, {"qweight": 7}, I32=5))
-    (line,) = said(facts(tensors=quantised), page())
-    assert "the MTP head is quantised, the page says in 16 bits" in line
+    found = said(facts(found=headers("awq", "awq")), page())
+    assert any("architecture.mtp.tensors is 15, there are" in line for line in found)
 
 
 def test_a_head_that_lacks() -> None:
-    (line,) = said(facts(tensors=laid(TENSORS, mtp=part(0, 0))), page())
-    assert line == "error:  the page's architecture.mtp.tensors is 15, there are 0"
+    found = said(facts(found=headers("awq", "none")), page())
+    assert "error:  the page's architecture.mtp.tensors is 15, there are 0" in found
 
 
-def test_auto_round_is_served_as_what_it_is_packed_as() -> None:
-    rounded = laid(CONFIG, quantization_config={"quant_method": "auto-round"})
-    assert said(facts(rounded), page(quantization="gptq"), use(quantization="gptq_marlin")) == []
-    assert said(facts(rounded), page(quantization="fp8")) != []
+def test_a_head_that_is_replaced_later_is_not_held_against_the_page() -> None:
+    replaced = page(mtp={"mib": 1611, "tensors": 19})
+    assert said(facts(), replaced) != []
+    assert checks.problems(facts(), replaced, [], own_head=False) == []
+
+
+def test_what_cannot_be_told_of_a_checkpoint_is_a_warning() -> None:
+    strange = CONFIG | {"text_config": {**CONFIG["text_config"], "kv_lora_rank": 512}}
+    (line,) = said(facts(strange), page())
+    assert line.startswith("warning: ") and "kv_lora_rank" in line
+
+
+@pytest.mark.parametrize("name", ["qwen3.6-27b", "qwen3.6-27b-fp8", "qwen3.6-35b-a3b-gptq-int4", "qwen3-0.6b"])
+def test_public_checkpoints_agree_with_the_page_that_is_made_of_them(name: str) -> None:
+    whole, found = config(name), public(name)
+    shape = read(whole, found).architecture.model_dump()
+    assert said(facts(whole, found), model("tiny", architecture=shape, args={})) == []
+
+
+@pytest.mark.parametrize("name", ["qwen3.6-35b-a3b-nvfp4", "qwen3-coder-next-nvfp4", "llama-3-8b-fp8", "gpt-oss-20b"])
+def test_configs_of_public_checkpoints_agree_with_their_tensors(name: str) -> None:
+    found = facts(config(name), public(name), tokenizer_config={"tokenizer_class": "PreTrainedTokenizerFast"})
+    assert said(found) == []
 
 
 @pytest.mark.parametrize(
-    ("config", "kinds", "words"),
+    ("whole", "form", "words"),
     [
-        (CONFIG, {"weight_packed": 3}, "says awq, and no tensor is called qweight"),
-        (CONFIG, {}, "says awq, and no tensor is called qweight"),
-        (
-            without(CONFIG, "quantization_config"),
-            {"qweight": 3},
-            "names no quantisation, and there are tensors called qweight",
-        ),
-        (laid(CONFIG, quantization_config__quant_method="fp8"), {"qweight": 1}, "says fp8, and no tensor is called"),
-        (
-            laid(CONFIG, quantization_config__quant_method="compressed-tensors"),
-            {"qweight": 1},
-            "says compressed-tensors",
-        ),
+        (CONFIG, "compressed-tensors", "says awq, and no tensor is called qweight"),
+        (CONFIG, "none", "says awq, and no tensor is called qweight"),
+        (PLAIN, "awq", "names no quantisation, and there are tensors called qweight"),
+        (PLAIN | {"quantization_config": {"quant_method": "fp8"}}, "awq", "says fp8, and no tensor is called"),
+        (PLAIN | {"quantization_config": {"quant_method": "compressed-tensors"}}, "awq", "says compressed-tensors"),
     ],
 )
-def test_a_config_of_another_quantisation_than_the_tensors(
-    config: dict[str, Any], kinds: dict[str, int], words: str
-) -> None:
-    (line,) = said(facts(config, laid(TENSORS, rest=part(18378, 800, kinds, BF16=1))))
+def test_a_config_of_another_quantisation_than_the_tensors(whole: dict[str, Any], form: str, words: str) -> None:
+    (line,) = said(facts(whole, headers(form)))
     assert line.startswith("error: config.json ") and words in line
 
 
 def test_weights_of_float32_are_a_warning() -> None:
-    plain = without(CONFIG, "quantization_config")
-    heavy = laid(TENSORS, rest=part(18378, 800, {}, F32=9, BF16=1))
-    assert said(facts(plain, heavy)) == [
+    heavy = {name: {**header, "dtype": "F32"} for name, header in headers("none").items()}
+    assert said(facts(PLAIN, heavy)) == [
         "warning: config.json says bfloat16, and its tensors are of float32: twice as much to load"
     ]
 
@@ -258,17 +192,24 @@ def test_weights_of_float32_are_a_warning() -> None:
     ],
 )
 def test_a_quantisation_flag_that_is_not_the_checkpoints(method: str, flag: str) -> None:
-    brings = {"compressed-tensors": "weight_packed", "fp8": "weight_scale_inv", "none": ""}.get(method, "qweight")
-    config = laid(CONFIG, quantization_config={"quant_method": method} if method != "none" else {})
-    tensors = laid(TENSORS, rest=part(18378, 800, {brings: 4} if brings else {}, BF16=1))
-    (line,) = said(facts(config, tensors), None, use(quantization=flag))
+    whole = PLAIN if method == "none" else PLAIN | {"quantization_config": {"quant_method": method}}
+    (line,) = said(facts(whole, headers(method)), None, use(quantization=flag))
     assert line == f"error:  tiny: quantization is {flag}, the checkpoint is {method} (config.json)"
 
 
+def test_auto_round_is_served_as_what_it_is_packed_as() -> None:
+    whole = PLAIN | {"quantization_config": {"quant_method": "auto-round"}}
+    found = facts(whole, headers("gptq"))
+    assert said(found, page(quantization="gptq", weights_mib=weights("gptq")), use(quantization="gptq_marlin")) == []
+    assert said(found, None, use(quantization="awq")) != []
+
+
+def weights(form: str) -> int:
+    return read(PLAIN, headers(form)).architecture.weights_mib
+
+
 def test_16_bits_may_be_quantised_by_the_engine_itself() -> None:
-    plain = without(CONFIG, "quantization_config")
-    tensors = laid(TENSORS, rest=part(18378, 800, {}, BF16=1))
-    assert said(facts(plain, tensors), None, use(quantization="fp8")) == []
+    assert said(facts(PLAIN, headers("none")), None, use(quantization="fp8")) == []
 
 
 def test_quantised_weights_are_not_computed_with_in_float32() -> None:
@@ -284,20 +225,20 @@ def test_a_checkpoint_that_asks_for_an_fp8_cache(
     archs: tuple[str, ...], provides: tuple[str, ...], wrong: bool
 ) -> None:
     scheme = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
-    tensors = laid(TENSORS, rest=part(18378, 800, {"weight_scale": 4}, F8_E4M3=1))
-    found = facts(laid(CONFIG, quantization_config=scheme), tensors)
+    found = facts(PLAIN | {"quantization_config": scheme}, headers("fp8"))
     assert bool(said(found, None, use(archs=archs, provides=provides))) is wrong
     assert said(found, None, use(archs=archs, provides=provides, kv_cache_dtype="float16")) == []
 
 
 def test_speculation_without_a_head() -> None:
-    headless = facts(tensors=laid(TENSORS, mtp=part(0, 0)))
+    headless = facts(found=headers("awq", "none"))
     for method in ("mtp", "qwen3_5_mtp"):
         config = {"method": method, "num_speculative_tokens": 2}
         (line,) = said(headless, None, use(speculative_config=config))
         assert f"speculates by {method}, and there are no mtp.* tensors" in line
     assert said(headless, None, use(speculative_config={"method": "ngram"})) == []
-    assert said(facts(), None, use(speculative_config={"method": "mtp"})) == []
+    patched = use(speculative_config={"method": "mtp"}, provides=("mtp-bf16-draft",))
+    assert said(facts(), None, patched) == []
 
 
 def test_names_that_clients_use_and_nobody_answers_to() -> None:
@@ -307,6 +248,16 @@ def test_names_that_clients_use_and_nobody_answers_to() -> None:
         "error:  tiny: it answers to tiny, qwen; clients that ask for gpt-4 get 404"
     ]
     assert said(facts(), named, Use("tiny", "vllm", {}, names=("tiny", "qwen", "gpt-4"))) == []
+
+
+def test_a_head_that_the_config_calls_quantised_and_is_not() -> None:
+    """Patched engines look at the tensors; others build it as config.json says."""
+    config = {"method": "mtp", "num_speculative_tokens": 3}
+    (line,) = said(facts(), None, use(speculative_config=config))
+    assert line.startswith("warning: ") and "by config.json mtp.fc is quantised, its tensor is not" in line
+    assert said(facts(), None, use(speculative_config=config, provides=("mtp-bf16-draft",))) == []
+    left_out = CONFIG | {"quantization_config": {"quant_method": "awq", "modules_to_not_convert": ["mtp"]}}
+    assert said(facts(left_out), None, use(speculative_config=config)) == []
 
 
 # The tokenizer.
@@ -326,7 +277,7 @@ def test_names_that_clients_use_and_nobody_answers_to() -> None:
 )
 def test_classes_that_are_known_good(family: str, name: str | None) -> None:
     given = {"tokenizer_class": name} if name else {"model_max_length": 1}
-    assert said(facts(laid(CONFIG, model_type=family), tokenizer_config=given)) == []
+    assert said(facts({**CONFIG, "model_type": family}, tokenizer_config=given)) == []
 
 
 @pytest.mark.parametrize("name", ["LlamaTokenizer", "LlamaTokenizerFast", "GemmaTokenizer", "T5TokenizerFast"])
@@ -339,12 +290,12 @@ def test_a_class_that_leaves_marks_in_the_text(name: str) -> None:
 
 
 def test_the_same_of_a_family_that_is_not_known_here_by_its_tokenizer_json() -> None:
-    config = laid(CONFIG, model_type="something_new")
-    (line,) = said(facts(config, tokenizer_config={"tokenizer_class": "LlamaTokenizer"}))
+    whole = {**CONFIG, "model_type": "something_new"}
+    (line,) = said(facts(whole, tokenizer_config={"tokenizer_class": "LlamaTokenizer"}))
     assert line.startswith("error: ")
     pieces = {"decoder": ["Replace", "ByteFallback", "Fuse"], "model": "BPE"}
-    assert said(facts(config, tokenizer_config={"tokenizer_class": "LlamaTokenizer"}, tokenizer=pieces)) == []
-    (line,) = said(facts(config, tokenizer_config={"tokenizer_class": "Qwen2Tokenizer"}, tokenizer=pieces))
+    assert said(facts(whole, tokenizer_config={"tokenizer_class": "LlamaTokenizer"}, tokenizer=pieces)) == []
+    (line,) = said(facts(whole, tokenizer_config={"tokenizer_class": "Qwen2Tokenizer"}, tokenizer=pieces))
     assert "has no byte-level pieces" in line
 
 
