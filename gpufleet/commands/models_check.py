@@ -175,7 +175,9 @@ def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked
 
     asked = spec(model, deep) if model else {"files": {}, "head": None}
     here = where == HERE
-    head = None if here else asked["head"]
+    # As it is published, it has the head that is to be replaced: the store always, a folder mostly.
+    replaced = (folder / (model_check.INDEX + model_check.ORIGINAL)).exists()
+    head = asked["head"] if replaced else None
     answer = model_check.look(
         str(folder), asked["files"], {}, head, deep, say=lambda line: reach.say(f"{where}: {line}", err=True)
     )
@@ -183,8 +185,7 @@ def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked
         if item["remedy"].startswith("deploy this box"):
             item["remedy"] = f"run `gpufleet fetch --model {model.name}`" if here and model else "fetch it again"
     uses = [Use("", "vllm", model.args, names=(model.served_name, *model.aliases))] if model else []
-    # The store has the checkpoint as it is published, with the head that is to be replaced.
-    own_head = not (here and model and model.mtp_head)
+    own_head = replaced or not (model and model.mtp_head)
     return _judged(where, model.name if model else "", answer, model, uses, own_head)
 
 

@@ -13,11 +13,12 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from gpufleet.checkpoint.facts import facts as read
 from gpufleet.cli import main
 from gpufleet.errors import BoxError
 from gpufleet.wheelhouse.items import Item, Made
 from gpufleet.wheelhouse.store import Store
-from hostkit import model_check
+from hostkit import model_check, safetensors
 from tests.command import owners_folder
 from tests.unit.fleets import cpu_facts
 from tests.unit.tiny_checkpoint import SHARDS, checkpoint, pins
@@ -128,8 +129,21 @@ def test_the_copy_of_the_store(owner: Path) -> None:
 def test_a_head_that_is_to_be_replaced_is_not_held_against_the_store(owner: Path) -> None:
     stored(owner)
     head = {"source": {"path": "/srv/head"}, "file": "model-mtp.safetensors"}
-    write(owner, mtp_head=head)
-    assert check("mine").exit_code == 0
+    shape = read(json.loads((owner / "checkpoint" / "config.json").read_text()), headers(owner)).architecture
+    other = shape.model_dump(exclude_none=True) | {"mtp": {"mib": 3, "tensors": 3}}
+    write(owner, mtp_head=head, architecture=other)
+    for place in ([], ["--path", "checkpoint"]):
+        done = check("mine", *place)
+        assert done.exit_code == 0, done.output
+    write(owner, architecture=other)
+    assert "architecture.mtp.tensors is 3, there are 2" in check("mine").stdout
+
+
+def headers(owner: Path) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in SHARDS:
+        found |= safetensors.header(str(owner / "checkpoint" / name))
+    return found
 
 
 # On boxes.

@@ -20,7 +20,18 @@ TEMPLATE = (
 CONFIG: dict[str, Any] = {
     "model_type": "qwen3_5",
     "torch_dtype": "bfloat16",
-    "text_config": {"mtp_num_hidden_layers": 1},
+    "text_config": {
+        "mtp_num_hidden_layers": 1,
+        "num_hidden_layers": 4,
+        "layer_types": ["full_attention"] * 4,
+        "hidden_size": 4,
+        "intermediate_size": 8,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 2,
+        "vocab_size": 16,
+        "max_position_embeddings": 512,
+    },
     "quantization_config": {"quant_method": "awq", "bits": 4, "group_size": 128},
 }
 TOKENIZER: dict[str, Any] = {"tokenizer_class": "Qwen2Tokenizer"}
