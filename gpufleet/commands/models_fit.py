@@ -87,15 +87,11 @@ def _of_topology(path: Path) -> Iterator[Subject]:
 
 
 def _of_inventory(inventory: Path | None, limit: Sequence[str]) -> Iterator[Subject]:
-    from gpufleet.errors import ConfigError
     from gpufleet.fitting import Subject
-    from gpufleet.inventory import from_file
+    from gpufleet.planning import seen
 
     assert inventory is not None
-    fleet = from_file(enter(inventory))
-    names = fleet.concerned(limit, ())
-    if unseen := fleet.unseen(names):
-        raise ConfigError([f"{', '.join(unseen)}: nothing is known yet: run `gpufleet discover {inventory}`"])
+    fleet = seen(enter(inventory), limit)
     for box in fleet.select(limit, ()):
         yield Subject(fleet.boxes[box], fleet.facts[box], fleet.layers, fleet.stacks, fleet.models)
 

@@ -154,6 +154,27 @@ def mtp(tokens: int) -> dict[str, Any]:
     return {"speculative-config": {"method": "mtp", "num_speculative_tokens": tokens}}
 
 
+def test_a_cache_of_one_byte_is_of_a_kind_that_goes_with_the_checkpoint() -> None:
+    """FP8 is refused for compressed-tensors on SM86 (GF542)."""
+    packed = AWQ.architecture.model_dump() | {"quantization": "compressed-tensors"}  # type: ignore[union-attr]
+    args = {"kv-cache-dtype": "auto", "max-model-len": 262_144, "language-model-only": True}
+    tight = model("tight", architecture=packed | {"weights_mib": 28_000}, args=args)
+    found = fitting.answer(subject("dual-3090-nv4", extra=tight), tight, {})
+    assert found.can is False
+    assert found.changes[0].lines == ['serve_args = {"kv-cache-dtype": "int8_per_token_head"}']
+
+
+def test_a_box_of_which_nothing_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inventory = (
+        "from gpufleet.inventory import by_traits\n"
+        'globals().update(by_traits([("new", {"ssh_hostname": "192.0.2.1"})]))\n'
+    )
+    monkeypatch.chdir(owner(tmp_path, inventory__home=inventory))
+    done = call(AWQ.name, "inventory/home.py")
+    assert done.exit_code == 2
+    assert "new: nothing is known yet: run `gpufleet discover inventory/home.py`" in done.output
+
+
 def test_what_no_setting_mends_has_no_change() -> None:
     huge = model("huge", architecture=LARGE, args={"max-model-len": 32_768})
     found = fitting.answer(subject("single-2080ti", extra=huge), huge, {})
