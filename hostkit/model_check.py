@@ -26,7 +26,7 @@ LARGEST_TEXT = 2 << 20  # bytes; a tokenizer_config.json with all its added toke
 LARGEST_TOKENIZER = 128 << 20  # bytes; that of Qwen 3.5 has 20 MB
 ORIGINAL = ".original"
 INDEX = "model.safetensors.index.json"
-MOST = 20  # problems that are told one by one
+MOST = 20  # templates for special purposes
 
 
 def run(spec: dict) -> dict:
@@ -45,8 +45,21 @@ def run(spec: dict) -> dict:
         told.say("", "is not on this box", "deploy this box" if spec.get("files") else "put it there, then deploy")
         return {"path": path, "doubted": False, "problems": told.problems, "damaged": []}
     found = look(path, spec.get("files") or {}, spec.get("pieces") or {}, spec.get("head"), bool(spec.get("deep")))
+    found["problems"] += closed(path)
     doubted = bool(found["damaged"]) and not os.path.islink(path) and doubt(path)
     return {"path": path, "doubted": doubted, **found}
+
+
+def closed(path: str) -> list:
+    """The first file that the services' user cannot read, as a problem; none when it reads them all."""
+    for name in sorted(os.listdir(path)):
+        if name == "config.json" or name.endswith(".safetensors"):
+            try:
+                model.check_readable(os.path.join(path, name))
+            except Failure as error:
+                cause = error.cause.replace(os.path.join(path, name), "").strip()
+                return [{"file": name, "cause": cause, "remedy": error.remedy}]
+    return []
 
 
 def doubt(path: str) -> bool:
@@ -73,10 +86,9 @@ def look(
         wanted = {kept(path, name): entry for name, entry in pinned.items()}
         wanted.update({head["file"]: {"sha256": head["sha256"]}} if head.get("sha256") else {})
     check_pinned(path, wanted, told)
-    if deep:
-        check_hashes(
-            path, {name: entry for name, entry in wanted.items() if name not in told.damaged}, pieces, told, say
-        )
+    there = {name: entry for name, entry in wanted.items() if name not in told.damaged}
+    if deep and there:
+        check_hashes(path, there, pieces, told, say)
     tensors = check_shards(path, told)
     small = texts(path, told)
     present = [name for name in os.listdir(path) if os.path.isfile(os.path.join(path, name))]
@@ -97,7 +109,7 @@ def kept(path: str, name: str) -> str:
 
 
 class Told:
-    """What was found; of one kind of problem the first few are named, the rest counted."""
+    """What was found, and which files are not as they were."""
 
     def __init__(self) -> None:
         self.problems: list = []

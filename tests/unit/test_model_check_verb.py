@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from gpufleet.checks.facts import unpacked
 from hostkit import model, model_check
+from hostkit.errors import Failure
 from tests.unit.tiny_checkpoint import BYTES, SHARDS, TEMPLATE, checkpoint, index, pins, shard
 
 FIRST, SECOND = SHARDS
@@ -186,6 +188,7 @@ def test_a_damaged_model_of_the_box_loses_its_mark(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(model, "MODELS", str(tmp_path))
     folder = checkpoint(tmp_path / "m" / "r1")
     doubted: list[str] = []
+    monkeypatch.setattr(model, "check_readable", lambda path: None)
     monkeypatch.setattr(model, "doubt", lambda path: doubted.append(path) or True, raising=False)
     wanted = pins(folder)
     assert model_check.run(spec(files=wanted))["doubted"] is False and not doubted
@@ -197,6 +200,7 @@ def test_a_damaged_model_of_the_box_loses_its_mark(tmp_path: Path, monkeypatch: 
 
 def test_what_the_owner_has_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MODELS", str(tmp_path))
+    monkeypatch.setattr(model, "check_readable", lambda path: None)
     monkeypatch.setattr(model, "doubt", lambda path: pytest.fail("it is not ours"), raising=False)
     folder = checkpoint(tmp_path / "owners")
     (tmp_path / "m").mkdir()
@@ -204,6 +208,23 @@ def test_what_the_owner_has_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
     (folder / FIRST).write_bytes(b"")
     found = model_check.run(spec())
     assert found["damaged"] == [FIRST] and found["doubted"] is False
+
+
+def test_what_the_services_cannot_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "MODELS", str(tmp_path))
+    monkeypatch.setattr(model, "check_readable", readable_but(SECOND))
+    checkpoint(tmp_path / "m" / "r1")
+    assert said(model_check.run(spec())) == [f"{SECOND} is not readable by the user gpufleet"]
+
+
+def readable_but(name: str) -> Callable[[str], None]:
+    """A stand-in of `check_readable`: below pytest's own folder, which is closed, it would find all of them."""
+
+    def check(path: str) -> None:
+        if path.endswith(name):
+            raise Failure(f"{path} is not readable by the user gpufleet", "chmod o+r it")
+
+    return check
 
 
 def test_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
