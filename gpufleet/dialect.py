@@ -19,6 +19,7 @@ class Dialect:
     max_model_len: str
     speculative: str | None  # a mapping with num_speculative_tokens
     compilation: str | None  # a mapping with cudagraph_capture_sizes
+    several_names: bool  # whether it answers to a list of served names
 
 
 # `vllm serve --help=all` of 0.24.0 and 0.27.1; `lmdeploy serve api_server --help` of 0.18.0
@@ -32,6 +33,7 @@ DIALECTS: dict[Engine, Dialect] = {
         max_model_len="max-model-len",
         speculative="speculative-config",
         compilation="compilation-config",
+        several_names=True,
     ),
     "lmdeploy": Dialect(
         host="server-name",
@@ -42,5 +44,6 @@ DIALECTS: dict[Engine, Dialect] = {
         max_model_len="session-len",
         speculative=None,
         compilation=None,
+        several_names=False,
     ),
 }

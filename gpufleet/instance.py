@@ -108,7 +108,8 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         if stack.device_ids:
             indexes = ",".join(str(number) for number in range(len(cards)))
             flags.lay("computed: indexes within CUDA_VISIBLE_DEVICES", {"device-ids": indexes})
-    defaults = {dialect.host: "0.0.0.0", dialect.served_name: model.served_name}  # noqa: S104 - serving the LAN is the job
+    names = [model.served_name, *model.aliases] if model.aliases and dialect.several_names else model.served_name
+    defaults = {dialect.host: "0.0.0.0", dialect.served_name: names}  # noqa: S104 - serving the LAN is the job
     flags.lay("default", {key: value for key, value in defaults.items() if key not in flags.values})
     port, why = _port(view.box.name, name, place, settings, facts, before)
     flags.lay(why, {dialect.port: port})

@@ -109,6 +109,7 @@ class Model(Entry):
     source: Source
     mtp_head: MtpHead | None = None
     served_name: Name
+    aliases: list[Name] = []  # further names that clients may ask for
     architecture: Architecture | None = None  # without it nothing is said of memory
     port: Port | None = None  # of its first instance, unless it is taken
     streams: Count | None = None

@@ -103,13 +103,19 @@ def of_topology(page: Scenario, source: str, given: Mapping[str, Any]) -> list[P
 
 def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
     """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without."""
+    fleet = seen(path, limit)
+    return of_fleet(fleet, fleet.select(limit, ()), given)
+
+
+def seen(path: Path, limit: Sequence[str]) -> Fleet:
+    """The fleet of an inventory, of whose boxes facts were kept. Raises ConfigError, also for one without."""
     fleet = from_file(path)
     unseen = fleet.unseen(fleet.concerned(limit, ()))
     if unseen:
         damaged = [f"{name}: {said}" for name in unseen if (said := known.ignored(fleet.facts_folder, name))]
         command = f"gpufleet discover {shlex.quote(str(paths.as_given(fleet.inventory)))}"
         raise ConfigError([*damaged, f"{', '.join(unseen)}: nothing is known yet: run `{command}`"])
-    return of_fleet(fleet, fleet.select(limit, ()), given)
+    return fleet
 
 
 def of_fleet(fleet: Fleet, names: Iterable[str], given: Mapping[str, Any]) -> list[Planned]:

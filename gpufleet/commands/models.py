@@ -12,6 +12,8 @@ import click
 
 from gpufleet import terminal
 from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.commands.models_check import check
+from gpufleet.commands.models_fit import fit
 from gpufleet.errors import BOX_FAILED, ConfigError
 
 PAGES = Path("files/models")
@@ -20,6 +22,10 @@ PAGES = Path("files/models")
 @click.group()
 def models() -> None:
     """Pages of models: written from the checkpoints themselves."""
+
+
+models.add_command(check)
+models.add_command(fit)
 
 
 @models.command()

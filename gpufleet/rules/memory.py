@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from gpufleet.dialect import DIALECTS
 from gpufleet.fit import holds, memory_of
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Level, Said, rule
-from gpufleet.rules.look import archs, by_vllm, cards, fp8_kv, gpus, on_gpus
+from gpufleet.rules.look import archs, by_vllm, cards, gpus, on_gpus
 
 GIB = 1024
 MIB = 1 << 20
@@ -52,7 +52,7 @@ def _remedies(plan: BoxPlan, instance: Instance, fit: int) -> list[str]:
     if fit >= STEP:
         remedies.append(f'serve_args = {{"{flag}": {fit // STEP * STEP}}}')
     own = cards(plan, instance)
-    dtype = _smaller_kv(plan, instance)
+    dtype = smaller_kv(instance, archs(plan, instance))
     args = {**instance.args, "kv-cache-dtype": dtype}
     smaller = memory_of(instance.model, instance.stack, own, args) if dtype else None
     if smaller and smaller.longest_len > fit and smaller.longest_len >= STEP:
@@ -67,14 +67,19 @@ def _remedies(plan: BoxPlan, instance: Instance, fit: int) -> list[str]:
     return remedies or ["serve a smaller model or a smaller quantisation here, or put it on larger cards"]
 
 
-def _smaller_kv(plan: BoxPlan, instance: Instance) -> str | None:
-    """An FP8 type for the KV cache that cards, stack and checkpoint take; None when there is none, or it is in use."""
-    found, provides, shape = archs(plan, instance), instance.stack.provides, instance.model.architecture
-    if fp8_kv(instance) is not None or instance.stack.engine != "vllm":
+def smaller_kv(instance: Instance, found: Collection[str]) -> str | None:
+    """A type of one byte for the KV cache that cards, stack and checkpoint take; None without one, or if in use.
+
+    + found: the architectures of its cards
+    """
+    provides, shape = instance.stack.provides, instance.model.architecture
+    if instance.args.get("kv-cache-dtype", "auto") not in ("auto", "float16", "bfloat16") or not _by_share(instance):
         return None
     if "sm70" in found:
         scaled = shape is not None and shape.quantization == "fp8"
         return "fp8_e5m2" if "fp8-kv-sm70" in provides and not scaled else None
+    if "sm86" in found and shape is not None and shape.quantization == "compressed-tensors":
+        return "int8_per_token_head"  # GF542 refuses fp8
     return None if "sm75" in found and "fp8-kv-sm75" not in provides else "fp8"
 
 

@@ -6,7 +6,7 @@ from gpufleet.dialect import DIALECTS
 from gpufleet.environment import CACHES
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, computed, from_stack, mapping, source_of
+from gpufleet.rules.look import by_vllm, computed, from_stack, listed, mapping, source_of
 
 CARDS = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
@@ -154,13 +154,17 @@ def served_name_twice(plan: BoxPlan) -> Said:
     remedy="No `served-model-name`, or clients that ask for it.",
 )
 def served_name_differs(plan: BoxPlan) -> Said:
-    """A model does not have the name that its page gives it. Clients that ask for that one get 404."""
+    """A model does not have a name that its page gives it, as `served_name` or among `aliases`. Clients that ask for
+    that one get 404. LMDeploy answers to one name only."""
     for instance in plan.instances:
-        names = _names(instance)
-        if names and instance.model.served_name not in names:
+        names, dialect = _names(instance), DIALECTS[instance.stack.engine]
+        wanted = [instance.model.served_name, *instance.model.aliases]
+        lacking = [name for name in wanted if names and name not in names]
+        if lacking:
+            ours = dialect.several_names or instance.model.served_name in lacking
             yield (
-                f"{instance.name} answers to {names[0]}, its page says {instance.model.served_name}",
-                f"let clients ask for {names[0]}, or take {DIALECTS[instance.stack.engine].served_name} out",
+                f"{instance.name} answers to {listed(names)}, its page says {listed(wanted)}",
+                f"let clients ask for {names[0]}" + (f", or take {dialect.served_name} out" if ours else ""),
             )
 
 

@@ -41,6 +41,15 @@ QWEN_35B: dict[str, Any] = {
     "vision_mib": 838,
 }
 
+# Qwen3.5-122B-A10B: 48 layers; the pool that redlinedtm's V100s logged is whole blocks of it
+QWEN_122B: dict[str, Any] = QWEN_35B | {
+    "layers": {"full_attention": 12, "linear_attention": 36},
+    "hidden_size": 3072,
+    "intermediate_size": 9 * 1024,
+    "heads": 32,
+    "linear": {"key_heads": 16, "value_heads": 64, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
+}
+
 
 def architecture(**values: Any) -> Architecture:
     return read(Architecture, values, "test")
@@ -55,6 +64,9 @@ FP8_27B = model(QWEN_27B, weights_mib=28098, quantization="fp8", mtp={"mib": 435
 AWQ_27B = model(QWEN_27B, weights_mib=18378, quantization="awq", mtp=MTP_BF16)
 AUTOROUND_27B = model(QWEN_27B, weights_mib=16467, quantization="gptq", mtp=MTP_BF16)
 AWQ_35B = model(QWEN_35B, weights_mib=22428, quantization="awq", mtp={"mib": 1611, "tensors": 19})
+AWQ_122B = model(QWEN_122B, weights_mib=73432 - 838, quantization="awq")  # 77 GB, of which vision as in the others
+# The same if the 19.3 GB on each of four cards, vision among them, are GiB as vLLM logs them
+AWQ_122B_LARGE = model(QWEN_122B, weights_mib=79053 - 838, quantization="awq")
 FP8_35B = model(QWEN_35B, weights_mib=34048, quantization="fp8")
 
 # Qwen3-0.6B: nothing but full attention

@@ -84,8 +84,9 @@ def test_an_answer_of_one_character(engine: Engine, service: Service) -> None:
     refused(engine, "its numbers overflow", "dtype")
 
 
-def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service) -> None:
-    engine.answers = ["the\u0120answer\u0120is\u012042"]
+@pytest.mark.parametrize("answer", ["the\u0120answer\u0120is\u012042", "the answer is\u010a42", "\u012042"])
+def test_an_answer_of_the_wrong_tokenizer(engine: Engine, service: Service, answer: str) -> None:
+    engine.answers = [answer]
     refused(engine, "not put back into text", "tokenizer_class", expect={"contains": "42"})
 
 

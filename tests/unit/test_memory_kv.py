@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpufleet import kv
-from tests.unit.architectures import AWQ_27B, FP8_27B, FP8_35B, GPT_OSS_20B, QWEN_06B, QWEN_27B, model
+from tests.unit.architectures import AWQ_27B, AWQ_122B, FP8_27B, FP8_35B, GPT_OSS_20B, QWEN_06B, QWEN_27B, model
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -75,6 +75,13 @@ def test_logged_tokens_from_logged_memory(options: Any, available_gib: float, le
         ({**MTP4}, 204, 262144, 295_455),
         ({**MTP4}, 137, 186368, 190_540),
         ({}, 233, 338944, 354_143),
+        # redlinedtm/vllm-v100-2080ti-recipes, docs/benchmarks.md: the 122B model on four V100, without prefix caching
+        (
+            {"architecture": AWQ_122B, "kind": "float16", "gpus": 4, "prefix_caching": False},
+            699,
+            8192,
+            520_564,
+        ),
         ({}, 383, 524288, 588_863),
         ({"kind": "turboquant_4bit_nc", **MTP4}, 326, 262144, 837_832),
         ({"architecture": FP8_35B, "kind": "float16"}, 277, 262144, 284_760),

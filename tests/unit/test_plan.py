@@ -45,6 +45,16 @@ def test_the_command_line_wins_over_the_serve_entry() -> None:
     assert (instance.args["seed"], instance.because["seed"]) == (8, "--data")
 
 
+def test_the_names_of_a_page_are_all_served_the_first_of_them_first() -> None:
+    many = model(aliases=["gpt-4", "qwen"])
+    (instance,) = plan(cpu_facts(), models=[many]).instances
+    assert instance.args["served-model-name"] == ["tiny", "gpt-4", "qwen"]
+    (instance,) = plan(cpu_facts(), {"serve_args": {"served-model-name": "mine"}}, models=[many]).instances
+    assert instance.args["served-model-name"] == "mine"
+    (instance,) = plan(cpu_facts()).instances
+    assert instance.args["served-model-name"] == "tiny"
+
+
 def test_a_stack_that_is_taken_away_leaves_it_to_the_cards() -> None:
     by_default = stack("engine-sm75", arch=["sm75"], default_for=["sm75"])
     (instance,) = plan(gpu_facts(), {"instances": 1}, stacks=[stack(), by_default], overrides={"stack": None}).instances

@@ -39,6 +39,10 @@ def entry(args: dict[str, Any]) -> BoxPlan:
     return served(cards(), KNOWN, None, {"serve": [{"model": "tiny", "args": args}]})
 
 
+def named(args: dict[str, Any], by: Stack = KNOWN) -> BoxPlan:
+    return served(cards(), by, args, aliases=["qwen"])
+
+
 PREFIX = ("enable-prefix-caching", "no-enable-prefix-caching")
 V2 = {"VLLM_USE_V2_MODEL_RUNNER": "1"}
 ALIKE = plan(cpu_facts(), {"serve": ["tiny", "other"]}, models=[model(), model("other", served_name="tiny")])
@@ -67,6 +71,8 @@ CASES = [
     Case("GF508", "warning", "both served as tiny", TWO_MODELS),
     Case("GF508", "warning", 'serve = [{"model": "other", "args": {"served-model-name": "other"}}', ALIKE),
     Case("GF517", "info", "its page says tiny", flags({"served-model-name": "gpt-4"})),
+    Case("GF517", "info", "answers to tiny, its page says tiny and qwen", named({"served-model-name": "tiny"})),
+    Case("GF517", "info", "let clients ask for tiny", named({}, LMDEPLOY)),
     Case("GF509", "warning", "PYTHONPATH", variables(PYTHONPATH="/home/me/vllm")),
     Case("GF509", "warning", "stubs", variables(LD_LIBRARY_PATH="/usr/local/cuda/lib64/stubs")),
     Case("GF509", "warning", "conda", variables(PATH="/home/me/conda/bin:/usr/bin")),
@@ -119,6 +125,7 @@ def test_it_is_found(case: Case) -> None:
         ("GF507", flags({"enable-auto-tool-choice": True, "tool-call-parser": "qwen3_xml"})),
         ("GF508", flags({})),
         ("GF517", flags({})),
+        ("GF517", named({})),
         ("GF509", variables()),
         ("GF509", served(cards(), engine("sm75", env={"PYTHONPATH": "/opt/flashqla"}))),
         ("GF510", variables()),
