@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, known, paths, picture, scenario
+from gpufleet import catalogue, known, paths, picture, scenario, waves
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import from_file, incomplete
@@ -102,14 +102,17 @@ def of_topology(page: Scenario, source: str, given: Mapping[str, Any]) -> list[P
 
 
 def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
-    """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without."""
+    """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without, and for
+    what a deploy of them would refuse."""
     fleet = from_file(path)
     unseen = fleet.unseen(fleet.concerned(limit, ()))
     if unseen:
         damaged = [f"{name}: {said}" for name in unseen if (said := known.ignored(fleet.facts_folder, name))]
         command = f"gpufleet discover {shlex.quote(str(paths.as_given(fleet.inventory)))}"
         raise ConfigError([*damaged, f"{', '.join(unseen)}: nothing is known yet: run `{command}`"])
-    return of_fleet(fleet, fleet.select(limit, ()), given)
+    found = of_fleet(fleet, fleet.select(limit, ()), given)
+    waves.agreed(item.plan for item in found)
+    return found
 
 
 def of_fleet(fleet: Fleet, names: Iterable[str], given: Mapping[str, Any]) -> list[Planned]:

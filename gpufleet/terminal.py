@@ -7,10 +7,13 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TextIO
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE ended: `gpufleet plan … | head`
 # Control characters (C0 but for tab and newline, DEL, C1), those that turn the direction of a line, lone surrogates.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -28,6 +31,32 @@ def one_line(text: str) -> str:
 def add_row(table: Table, *cells: str) -> None:
     """A row whose cells are shown letter by letter: a card's name may have brackets, which rich reads as markup."""
     table.add_row(*(Text(plain(cell)) for cell in cells))
+
+
+class Screen(Console):
+    """As rich has it, but that a program whose output nobody reads any more is not ended here, and not with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def screen(stream: TextIO | None = None, width: int = 200) -> Screen:
+    """For tables and lines; `width` counts where it is no terminal."""
+    file = stream or sys.stdout
+    return Screen(file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else width)
+
+
+def nobody_reads() -> None:
+    """What is still printed goes nowhere: whoever read it has gone. That is no failure of what is being done."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):
+            pass
+    os.close(nowhere)
 
 
 def prepare() -> None:

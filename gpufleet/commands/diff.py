@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpufleet import difference, terminal
+from gpufleet import difference, terminal, waves
 from gpufleet.changes import InstanceChange
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
@@ -64,6 +64,7 @@ def planned(fleet: Fleet, boxes: Any) -> dict[str, Pending]:
             found[name] = pending(fleet, name, facts)
         except BoxError as error:
             boxes.failures[name] = error
+    waves.agreed(item.plan for item in found.values())
     return found
 
 
