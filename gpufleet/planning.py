@@ -102,8 +102,10 @@ def of_topology(page: Scenario, source: str, given: Mapping[str, Any]) -> list[P
 
 
 def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
-    """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without, and for
-    what a deploy of them would refuse."""
+    """The plans of an inventory's boxes, from the facts that were kept.
+
+    Raises ConfigError, also for a box that nothing is known of, and for what a deploy of them would refuse.
+    """
     fleet = from_file(path)
     unseen = fleet.unseen(fleet.concerned(limit, ()))
     if unseen:
