@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpufleet import host
+from gpufleet import reasons as why
 from gpufleet.models import Model
 from gpufleet.need import gpus
 from gpufleet.plan import BoxPlan, Instance
+from gpufleet.reasons import Kind, Reason
 from gpufleet.render import Release, release
 from gpufleet.runtime import Runtime
 from gpufleet.toolkit import keeps_off
 
 # Ours of apt's files, see hostkit/blacklist.py.
 UPGRADES = "/etc/apt/apt.conf.d/51gpufleet"
-# What is put right without a restart.
-LINK_GONE, NOT_ENABLED = UNTOUCHED = ("its current link is gone", "its service is not enabled")
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class InstanceChange:
     instance: Instance
     release: Release
     stage: bool
-    reasons: list[str]
+    reasons: list[Reason]
     down: str = ""
     gpus: list[dict[str, Any]] = field(default_factory=list)
 
     def line(self) -> str:
-        why = "; ".join([", ".join(self.reasons), *([self.down] if self.down else [])])
-        return f"activate {self.instance.name} {self.release.digest}: {why}"
+        words = "; ".join([", ".join(each.text for each in self.reasons), *([self.down] if self.down else [])])
+        return f"activate {self.instance.name} {self.release.digest}: {words}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Changes:
 
     def notes(self) -> list[str]:
         """One line for each instance that is left alone though a deploy would see to it."""
-        return [f"{name} is left as it is: {why}" for name, why in self.held.items()]
+        return [f"{name} is left as it is: {since}" for name, since in self.held.items()]
 
 
 def changes(plan: BoxPlan) -> Changes:
@@ -164,44 +164,13 @@ def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: 
     found = (plan.facts.get("instances") or {}).get(instance.name)
     needed = gpus(instance)
     if found is None:
-        return InstanceChange(instance, wanted, True, ["new"], gpus=needed)
-    reasons = []
-    drift = list(found.get("drift") or [])
-    # An absolute path is the installed unit, which the activation puts right; the others are files of the release.
-    edited = any(not path.startswith("/") for path in drift)
+        return InstanceChange(instance, wanted, True, [why.NEW], gpus=needed)
+    reasons = why.found(found, wanted.digest, instance.runtime in renewed, instance.model in moved)
+    # The installed unit is put right by the activation; the rest of the drift are files of the release.
+    edited = any(reason.kind in (Kind.FILE, Kind.LINK) for reason in reasons)
     staged = wanted.digest in (found.get("releases") or [])
-    if found.get("current") is None and found.get("gated") == wanted.digest:
-        reasons.append(LINK_GONE)
-    elif found.get("current") != wanted.digest:
-        reasons.append(f"its configuration changed (was {found.get('current') or 'none'})")
-    reasons += drift
-    service = found.get("service") or {}
-    if service.get("active") != "active":
-        reasons.append(f"its service is {service.get('active') or 'not there'}")
-    if service.get("enabled") is False:
-        reasons.append(NOT_ENABLED)
-    # A process that was started on what is replaced now would go on with what it has read of it.
-    reasons += ["its runtime is installed anew"] if instance.runtime in renewed else []
-    reasons += ["its model is put in place anew"] if instance.model in moved else []
-    reasons += _unfinished(found, wanted.digest, bool(reasons))
-    down = _down(found) if service.get("active") == "active" and _restarts(reasons) else ""
-    return InstanceChange(instance, wanted, not staged or edited, reasons, down, needed)
-
-
-def _unfinished(found: Mapping[str, Any], digest: str, others: bool) -> list[str]:
-    """An activation that was cut off, or is still under way on the box: then this one comes after it."""
-    activation = found.get("activation")
-    if activation:
-        return [f"its activation of {activation['to']} did not end (at {activation['step']})"]
-    if not others and (found.get("gated") != digest or found.get("stale")):
-        return ["an earlier activation did not end"]
-    return []
-
-
-def _restarts(reasons: Sequence[str]) -> bool:
-    """A unit that is missing, and the links of a release, are put back beside a service that runs on."""
-    still = (*UNTOUCHED, *(f"{link}: {how}" for link in ("runtime", "model") for how in ("missing", "modified")))
-    return any(reason not in still and not reason.endswith(".service: missing") for reason in reasons)
+    goes_down = (found.get("service") or {}).get("active") == "active" and any(each.kind.restarts for each in reasons)
+    return InstanceChange(instance, wanted, not staged or edited, reasons, _down(found) if goes_down else "", needed)
 
 
 def _down(found: Mapping[str, Any]) -> str:

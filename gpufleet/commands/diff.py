@@ -107,7 +107,7 @@ def _instance(change: InstanceChange, there: Mapping[str, Any]) -> dict[str, Any
         "name": name,
         "from": there.get("current"),
         "to": change.release.digest,
-        "reasons": change.reasons,
+        "reasons": [reason.text for reason in change.reasons],
         "files": [{"path": each.path, "kind": each.kind, "diff": "\n".join(each.lines)} for each in files],
     }
 
