@@ -16,6 +16,10 @@ class Service(Fact):
     pid: int | None
     restarts: int
     since: Moment | None
+    masked: bool = False
+    fragment: str | None = None
+    drop_ins: list[str] = []
+    unread: bool = False
 
 
 class Activation(Fact):

@@ -168,6 +168,8 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
     unit = f"{UNITS}/{unit_name(name)}"
     if not os.path.lexists(roots.path(unit)):
         yield unit + ": missing"
+    elif os.path.islink(roots.path(unit)) and os.readlink(roots.path(unit)) == os.devnull:
+        yield unit + ": masked"
     elif os.path.islink(roots.path(unit)) or _bytes(roots.path(unit)) != _bytes(os.path.join(release, unit_name(name))):
         yield unit + ": modified"
 

@@ -88,6 +88,10 @@ def page(name: str, wanted: Pending, there: Mapping[tuple[str, str], Mapping[str
             {"code": each.code, "message": each.message, "remedy": each.remedy, "name": each.name}
             for each in wanted.refused
         ],
+        "drift": [
+            {"code": each.code, "message": each.message, "remedy": each.remedy, "name": each.name}
+            for each in wanted.of_others
+        ],
         "changes": wanted.changes.lines(),
         "held": {
             instance: found["held"]
@@ -116,6 +120,9 @@ def show(item: Mapping[str, Any], inventory: str) -> None:
     """Print one box: its lines, then the diffs of its files."""
     for name, held in item["held"].items():
         click.echo(terminal.plain(held_line(f"{item['name']}/{name}", held, inventory)))
+    for each in item["drift"]:
+        line = f"{item['name']}: drift: {each['message']} [{each['code']} {each['name']}]."
+        click.secho(terminal.plain(f"{line} A deploy leaves it. Remedy: {each['remedy']}."), fg="yellow")
     if not item["changes"] and not item["refused"]:
         click.echo(f"{item['name']}: nothing to change")
         return

@@ -166,3 +166,15 @@ def test_a_dry_run_shows_the_change_and_touches_nothing(tmp_path: Path) -> None:
         done = deploy(folder, "--dry")
         assert done.returncode == 5 and fleet.calls == [], done.stdout
         assert report(folder)["end"] == "would change" and report(folder)["dry"]
+
+
+def test_an_owners_drop_in_is_named_and_left_and_nothing_is_changed_for_it(tmp_path: Path) -> None:
+    path = f"/etc/systemd/system/gpufleet-{MODEL}.service.d/override.conf"
+    with rolling(tmp_path / "boxes", box_1=new_digest()) as fleet:
+        fleet.boxes.facts["box-1"]["instances"][MODEL]["service"]["drop_ins"] = [path]
+        folder = fleet.folder(tmp_path)
+        for option in ("--dry", "-y", "-y"):
+            done = deploy(folder, option)
+            assert done.returncode == 0 and fleet.calls == [], done.stdout
+            assert f"warning GF611 unit-drop-in: {path} changes the unit of {MODEL}" in done.stdout
+            assert state(done.stdout, "box-1") == "serving, nothing to do"

@@ -134,7 +134,7 @@ def test_a_diff_as_json(planned: Boxes) -> None:
     page = json.loads(done.stdout)
     assert done.exit_code == 5 and page["schema"] == 1
     one, second = page["boxes"]
-    assert one == {"name": "one", "error": None, "refused": [], "changes": [], "held": {}, "instances": []}
+    assert one == {"name": "one", "error": None, "refused": [], "drift": [], "changes": [], "held": {}, "instances": []}
     (changed,) = second["instances"]
     assert changed["from"] == NEW and len(changed["to"]) == 16 and changed["reasons"]
     assert {file["path"]: file["kind"] for file in changed["files"]}["serve.yaml"] == "changed"

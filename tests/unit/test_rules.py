@@ -23,6 +23,7 @@ from tests.unit import (
     test_rules_memory,
     test_rules_offloading,
     test_rules_stack,
+    test_rules_units,
 )
 from tests.unit.findings import Case, cards, engine, identify, served
 from tests.unit.fleets import cpu_facts, gpu_facts, plan, product_stacks
@@ -39,6 +40,7 @@ CASES: list[Case] = [
         test_rules_memory,
         test_rules_offloading,
         test_rules_stack,
+        test_rules_units,
     )
     for case in module.CASES
 ]

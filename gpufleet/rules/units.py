@@ -1,0 +1,85 @@
+"""Rules about units of systemd: what somebody put beside a unit of ours, or in its place. It stays his."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from gpufleet.plan import BoxPlan
+from gpufleet.rules.base import Said, rule
+
+# Folders of units that systemd looks in before /etc/systemd/system, where ours are.
+BEFORE_OURS = (
+    "/etc/systemd/system.control/",
+    "/run/systemd/system.control/",
+    "/run/systemd/transient/",
+    "/run/systemd/generator.early/",
+)
+
+
+@rule(
+    "GF611",
+    "unit-drop-in",
+    level="warning",
+    source="`systemctl edit`, `systemctl set-property`",
+    remedy="`systemctl revert UNIT` on the box, then `gpufleet restart`; or keep it, and silence this.",
+)
+def unit_drop_in(plan: BoxPlan) -> Said:
+    """A file on the box changes a unit beside its release, so the instance need not run as it was planned and gated. It
+    is its owner's: no deploy removes it, and none restarts the instance for it. It applies from the next start on."""
+    for name, unit, service in _services(plan):
+        for path in service.get("drop_ins") or []:
+            place = PurePosixPath(path)
+            away = (
+                f"systemctl revert {unit}"
+                if place.parent.name == f"{unit}.d"
+                else f"rm {path}; systemctl daemon-reload"
+            )
+            yield (
+                f"{path} changes the unit of {name}, and is no part of its release",
+                f"keep it and silence this, or on the box `{away}`, then `gpufleet restart`",
+            )
+
+
+@rule(
+    "GF612",
+    "unit-replaced",
+    level="error",
+    source="systemd.unit(5): system.control, transient and generator.early come before /etc/systemd/system",
+    remedy="`systemctl revert UNIT` on the box; to have an instance not run, take it out of `serve`.",
+)
+def unit_replaced(plan: BoxPlan) -> Said:
+    """systemd goes by another unit file than ours, or starts nothing at all (masked), by a file in a folder that comes
+    before ours: whatever a deploy installs, it is not what is started. A file or a mask in the place of ours is replaced
+    by the deploy."""
+    for name, unit, service in _services(plan):
+        path = service.get("fragment") or ""
+        if path.startswith(BEFORE_OURS):
+            how = "masks" if service.get("masked") else "is in force in place of"
+            yield f"{path} {how} the unit of {name}", f"on the box `systemctl revert {unit}`, or remove that file"
+
+
+@rule(
+    "GF613",
+    "unit-unread",
+    level="warning",
+    source="`systemctl daemon-reload` was forgotten after an edit",
+    remedy="`systemctl daemon-reload` on the box; each activation does it, too.",
+)
+def unit_unread(plan: BoxPlan) -> Said:
+    """A file of the unit was changed since systemd read it: until it is read again, a start goes by what was there
+    before."""
+    for name, unit, service in _services(plan):
+        if service.get("unread"):
+            yield (
+                f"systemd goes by what {unit} was before a file of it changed ({name})",
+                "on the box `systemctl daemon-reload`",
+            )
+
+
+def _services(plan: BoxPlan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    """Name, unit and service of each planned instance that is on the box."""
+    for instance in plan.instances:
+        found = (plan.facts.get("instances") or {}).get(instance.name) or {}
+        yield instance.name, f"gpufleet-{instance.name}.service", found.get("service") or {}
