@@ -13,7 +13,6 @@ from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import Finding, check
 from gpufleet.whole import whole
 
-
 OF_OTHERS = ("GF611", "GF613")  # see gpufleet.rules.units
 
 

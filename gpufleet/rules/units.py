@@ -51,8 +51,8 @@ def unit_drop_in(plan: BoxPlan) -> Said:
 )
 def unit_replaced(plan: BoxPlan) -> Said:
     """systemd goes by another unit file than ours, or starts nothing at all (masked), by a file in a folder that comes
-    before ours: whatever a deploy installs, it is not what is started. A file or a mask in the place of ours is replaced
-    by the deploy."""
+    before ours: whatever a deploy installs, it is not what is started. A file or a mask in the place of ours is
+    replaced by the deploy."""
     for name, unit, service in _services(plan):
         path = service.get("fragment") or ""
         if path.startswith(BEFORE_OURS):

@@ -155,7 +155,8 @@ UnitFileState=enabled
 InactiveExitTimestamp=Sun 2026-11-29 17:39:00 UTC
 LoadState=loaded
 FragmentPath=/etc/systemd/system/gpufleet-qwen.service
-DropInPaths=/run/systemd/system/service.d/zzz.conf /run/systemd/system/gpufleet-qwen.service.d/a b.conf /etc/systemd/system/gpufleet-.service.d/all.conf
+DropInPaths=/run/systemd/system/service.d/zzz.conf /run/systemd/system/gpufleet-qwen.service.d/a b.conf \
+/etc/systemd/system/gpufleet-.service.d/all.conf
 NeedDaemonReload=yes
 ActiveEnterTimestamp=Sun 2026-11-29 17:40:00 UTC
 InactiveEnterTimestamp=
