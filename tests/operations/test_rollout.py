@@ -30,6 +30,9 @@ def test_canary_then_batches_in_order_and_never_too_many_down(tmp_path: Path) ->
         assert fleet.most_down == 2
         assert "Wave 1 of 5: box-1 (canary of cpu, vllm-0.27.1-cpu)" in done.stdout
         assert "Wave 2 of 5: box-2, box-3 (25 %)" in done.stdout
+        before, in_waves = done.stdout.split("Starting operation: Wave 1", 1)
+        assert "] No changes" in before and "] No changes" not in in_waves, done.stdout  # nothing of whom it is not for
+        assert in_waves.count("] Success") == 8
         assert all("restarted" in state(done.stdout, f"box-{number}") for number in range(1, 9))
         # between two waves all that were switched are asked again, and after the last nobody is
         assert fleet.verbs("box-1") == ["lock", "release", "activate", *["serving"] * 4, "lock"]
