@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet import host
+from gpufleet import crossing, host
 from gpufleet import reasons as why
 from gpufleet.models import Model
 from gpufleet.need import gpus
@@ -88,14 +88,15 @@ def changes(plan: BoxPlan) -> Changes:
     served = [model for model in plan.models if any(instance.model == model for instance in ours)]
     renewed = [runtime for runtime in used if not runtimes.get(runtime.name, {}).get("complete")]
     moved = [model for model in served if not _in_place(model, models)]
-    found = [_instance(plan, instance, renewed, moved) for instance in ours]
+    found = {instance.name: _instance(plan, instance, renewed, moved) for instance in ours}
+    order = crossing.in_order(list(found), crossing.taken(plan))
     return Changes(
         packages=_packages(plan),
         apt=_apt(plan),
         host=host.lines(plan),
         runtimes=renewed,
         models=moved,
-        instances=[change for change in found if change.reasons],
+        instances=[found[name] for name in order if found[name].reasons],
         leaving=[name for name in _leaving(plan) if name not in held],
         held=held,
     )
@@ -108,7 +109,7 @@ def _held(plan: BoxPlan) -> dict[str, str]:
         + (f" by {held['by']}" if held.get("by") else "")
         + f", until `gpufleet unhold INVENTORY {plan.name}/{name}`"
         for name, found in (plan.facts.get("instances") or {}).items()
-        if (held := found.get("held")) and found.get("current")
+        if crossing.known_held(plan.facts["instances"], name) and (held := found["held"])
     }
 
 

@@ -57,6 +57,7 @@ class Instance(Fact):
     gated: str | None
     stale: bool
     port: int | None
+    gpus: list[str] = []
     activation: Activation | None = None
     held: Held | None = None
     history: list[Activated] = []

@@ -1,4 +1,4 @@
-"""Rules about units of systemd: what somebody put beside a unit of ours, or in its place. It stays his."""
+"""Rules about units of systemd: what somebody put beside one of ours, or in its place; those that change places."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from gpufleet import crossing
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 
@@ -76,6 +77,34 @@ def unit_unread(plan: BoxPlan) -> Said:
                 f"systemd goes by what {unit} was before a file of it changed ({name})",
                 "on the box `systemctl daemon-reload`",
             )
+
+
+@rule(
+    "GF614",
+    "instances-cross",
+    level="error",
+    source="an instance is switched alone, and put back alone when its gate fails",
+    remedy="Stop one of them on the box, then deploy: the other is switched first. Of a held one: `gpufleet unhold`.",
+)
+def instances_cross(plan: BoxPlan) -> Said:
+    """Instances of one box take each other's cards or ports in a circle, or those of one that is held: none can be
+    switched while the others serve as they do. (Where there is no circle the deploy finds the order by itself.)"""
+    taken, known = crossing.taken(plan), plan.facts.get("instances") or {}
+    for name, others in taken.items():
+        for other in others:
+            if crossing.known_held(known, other):
+                yield (
+                    f"{name} is to have {', '.join(others[other])}, which {other} has, and {other} is held",
+                    f"`gpufleet unhold INVENTORY {plan.name}/{other}`, or give {name} something else",
+                )
+    for circle in crossing.circles(taken, taken):
+        steps = zip(circle, [*circle[1:], circle[0]], strict=True)
+        who = ", and ".join(f"{name} is to have {', '.join(taken[name][other])} of {other}" for name, other in steps)
+        yield (
+            f"{who}: none of them can be switched first",
+            f"on the box `systemctl stop gpufleet-{circle[1]}.service`, then deploy again: {circle[0]} is switched "
+            f"first then, and {circle[1]} is down until its own turn",
+        )
 
 
 def _services(plan: BoxPlan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -58,6 +58,7 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
         "current": box.digest,
         "releases": sorted([box.older, box.digest]),
         "drift": [],
+        "gpus": [],
         "gated": None,
         "stale": False,
         "port": None,
@@ -97,6 +98,22 @@ def test_a_manifest_that_is_not_the_one_the_release_is_named_by(box: Box) -> Non
     assert box.read()["drift"] == ["manifest.json: missing"]
 
 
+@pytest.mark.parametrize(
+    ("gate", "gpus"),
+    [
+        ('{"gpus": [{"uuid": "GPU-1", "need_mib": 9}]}', ["GPU-1"]),
+        ('{"gpus": []}', []),
+        ('{"gpus": [7]}', []),
+        ("[", []),
+    ],
+)
+def test_cards_of_an_instance_are_those_of_its_release(box: Box, gate: str, gpus: list[str]) -> None:
+    (box.home / "gates").mkdir()
+    (box.home / "gates" / f"{box.digest}.json").write_text(gate)
+    (box.home / "gates" / f"{box.older}.json").write_text('{"gpus": [{"uuid": "GPU-0"}]}')
+    assert box.read()["gpus"] == gpus
+
+
 def test_unit_missing_or_of_another_making(box: Box) -> None:
     box.unit.unlink()
     assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: missing"]
@@ -113,6 +130,7 @@ def test_current_absent_or_dangling(box: Box) -> None:
         "current": None,
         "releases": [box.older],
         "drift": [],
+        "gpus": [],
         "gated": None,
         "stale": False,
         "port": None,

@@ -15,6 +15,7 @@ from gpufleet.plan import Box, BoxPlan, plan_box
 from gpufleet.rules import Finding, check, silenced, silenced_by
 from gpufleet.rules.base import LEVELS, RULES, rule
 from tests.unit import (
+    test_crossing,
     test_rules_driver,
     test_rules_engine,
     test_rules_flags,
@@ -32,6 +33,7 @@ from tests.unit.topologies import SCENARIOS
 CASES: list[Case] = [
     case
     for module in (
+        test_crossing,
         test_rules_driver,
         test_rules_engine,
         test_rules_flags,

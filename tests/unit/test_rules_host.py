@@ -19,7 +19,6 @@ BIG = stack(disk_mib=5000)
 UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
 SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
 SAVING = {"cores": 8, "threads": 16, "governor": "powersave"}
-SWAPPED = [{"model": "tiny", "name": "b"}, "tiny"]
 NO_PACKAGES = [{"source": "packages", "message": "no answer"}]
 TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]
 
@@ -46,7 +45,6 @@ CASES = [
     Case("GF602", "error", "g++", plan(cpu_facts(), {"host": {"install_packages": False}})),
     Case("GF603", "error", "6029 MiB", plan(cpu_facts(disks=SMALL), stacks=[BIG])),
     Case("GF604", "error", "my-llm.service (pid 42)", plan(cpu_facts(ports=PORT))),
-    Case("GF604", "error", "gpufleet-tiny", plan(cpu_facts(ports=OURS), {"serve": SWAPPED})),
     Case("GF604", "error", "both want port 8000", plan(cpu_facts(), {"serve": TWO_PORTS})),
     Case("GF605", "warning", "timed out", plan(cpu_facts(errors=[{"source": "cpu", "message": "timed out"}]))),
     Case("GF606", "warning", "Package-Blacklist", gpu(unattended_upgrades=UPGRADES)),
