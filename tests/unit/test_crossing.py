@@ -67,9 +67,9 @@ SWAPPED: Has = {"a": ([1], 8001), "b": ([0], 8000)}
 def test_two_that_change_places_are_refused_and_named_with_what_to_do() -> None:
     found = box(SWAPPED, {"a": 8000, "b": 8001})
     assert cross(found) == [
-        "a is to have GPU 0, port 8000 of b, and b is to have GPU 1, port 8001 of a: none of them can be switched first. on "
-        "the box `systemctl stop gpufleet-b.service`, then deploy again: a is switched first then, and b is down "
-        "until its own turn"
+        "a is to have GPU 0, port 8000 of b, and b is to have GPU 1, port 8001 of a: none of them can be switched "
+        "first. on the box `systemctl stop gpufleet-b.service`, then deploy again: a is switched first then, and b is "
+        "down until its own turn"
     ]
 
 
