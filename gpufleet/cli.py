@@ -41,7 +41,7 @@ class Commands(click.Group):
             click.echo("gpufleet: interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            terminal.nobody_reads()
+            terminal.outlive_readers()  # there is no more to be said, and no more is
             ctx.exit(terminal.PIPE_CLOSED)
         except OSError as error:
             raise Wrong(f"{error}; mend that and call it again") from error

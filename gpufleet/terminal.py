@@ -6,8 +6,7 @@ import io
 import os
 import re
 import sys
-from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
@@ -46,24 +45,38 @@ def screen(stream: TextIO | None = None, width: int = 200) -> Screen:
     return Screen(file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else width)
 
 
-def nobody_reads() -> None:
-    """What is still printed goes nowhere: whoever read it has gone. That is no failure of what is being done."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
+class _Unread(io.FileIO):
+    """What is printed when nobody reads any more goes nowhere: a closed pipe, a terminal that is gone, a full disk."""
+
+    def write(self, data: Any) -> int:
         try:
+            return int(super().write(data) or 0)
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
+def outlive_readers() -> None:
+    """For what changes something: it goes on, and ends as it went, whatever becomes of its output."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        try:
+            number = stream.fileno()
             stream.flush()
-        except BrokenPipeError:
-            os.dup2(nowhere, stream.fileno())
-        except (OSError, ValueError):
-            pass
-    os.close(nowhere)
+        except (AttributeError, OSError, ValueError):
+            continue
+        raw = io.BufferedWriter(_Unread(number, "wb", closefd=False))
+        way = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": True}
+        setattr(sys, name, io.TextIOWrapper(raw, **way))
 
 
 def prepare() -> None:
     """Make output possible whatever it goes to: closed by the caller, or in an encoding without our letters."""
-    for name in ("stdout", "stderr"):
+    for number, name in ((1, "stdout"), (2, "stderr")):
         stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        if stream is None:  # the number, too, for programs that this one starts or becomes
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -36,6 +36,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
 
     failures: list[str] = []
     news: dict[str, list[str]] = {}
+    terminal.outlive_readers()
     with configuration():
         fleet = from_file(enter(inventory))
         before = dict(fleet.facts)

@@ -33,6 +33,7 @@ def gc(inventory: Path, limit: tuple[str, ...], models: bool, yes: bool) -> None
     from gpufleet.inventory import from_file
     from operations.errands import Boxes  # the only way to a box; it brings pyinfra and paramiko, so only here
 
+    terminal.outlive_readers()
     with configuration():
         fleet = from_file(enter(inventory))
         boxes = Boxes(fleet, fleet.select(limit, ()))

@@ -39,14 +39,14 @@ def logs(inventory: Path, what: str, lines: int, follow: bool) -> None:
             if len(errand.names) > 1:
                 reach.say(f"{errand.box}/{name}:")
             for line in answer["log"]:
-                reach.say(line, goes_on=False)
+                reach.say(line)
     reach.finish(errand.boxes, errand.inventory)
 
 
 def shown(line: str) -> None:
     """A line as it comes; the end when nobody reads any more, which no other thread can be asked for."""
     try:
-        reach.say(line, goes_on=False)
+        reach.say(line)
         sys.stdout.flush()
     except BrokenPipeError:
         os._exit(PIPE_CLOSED)

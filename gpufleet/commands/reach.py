@@ -20,7 +20,7 @@ from gpufleet.commands.folder import enter
 from gpufleet.errors import BOX_FAILED, DONE, LOCKED, BoxError
 from gpufleet.fleet import Fleet
 from gpufleet.status_view import locked
-from gpufleet.terminal import nobody_reads, plain
+from gpufleet.terminal import plain
 
 BROKEN = "the connection broke off"  # how operations/remote.py begins to say so
 
@@ -44,17 +44,9 @@ def shown(fleet: Fleet) -> str:
     return shlex.quote(str(paths.as_given(fleet.inventory)))
 
 
-def say(line: str, err: bool = False, goes_on: bool = True) -> None:
-    """A line of a box: without its secrets, and without what a terminal would obey.
-
-    + goes_on: when nobody reads any more, what is being done is done all the same; else raises BrokenPipeError
-    """
-    try:
-        click.echo(plain(masking.text(line)), err=err)
-    except BrokenPipeError:  # what is done on the box goes on, and is what the exit code is about
-        if not goes_on:
-            raise
-        nobody_reads()
+def say(line: str, err: bool = False) -> None:
+    """A line of a box: without its secrets, and without what a terminal would obey."""
+    click.echo(plain(masking.text(line)), err=err)
 
 
 def print_json(document: Mapping[str, Any], indent: int | None = 1) -> None:

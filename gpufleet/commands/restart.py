@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 
@@ -24,6 +25,7 @@ def restart(inventory: Path, what: str) -> None:
     Exit codes: 0 done; 1 it failed, or does not pass its gate; 2 the call or the configuration is wrong; 4 another run
     holds the fleet's lock; 130 interrupted, the restart goes on.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what, interrupted=INTERRUPTED)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpufleet import target
+from gpufleet import target, terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import Wrong, configuration
 
@@ -28,6 +28,7 @@ def rollback(inventory: Path, what: str, to: str | None) -> None:
     Exit codes: 0 done; 1 it failed; 2 the call or the configuration is wrong; 4 another run holds the fleet's lock;
     130 interrupted, the rollback goes on.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what, interrupted=INTERRUPTED)
         names, digest = errand.names, None

@@ -8,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpufleet.commands import reach
 from tests.command import GPUFLEET, REPOSITORY
-from tests.operations.fleet_of_two import Boxes, boxes, gpufleet
-from tests.operations.test_verbs_on_a_box import working
-
-__all__ = ["boxes"]
+from tests.operations.rolling import rolling
 
 PAIRS = str(REPOSITORY / "lab" / "topologies" / "quad-3090-two-pairs.json")
 PLAN = ("plan", "--topology", PAIRS, "--model", "qwen3.8-27b-awq")
@@ -29,13 +25,15 @@ def test_a_plan_that_nobody_reads_ends_quietly(more: tuple[str, ...], tmp_path: 
     assert (done.returncode, (tmp_path / "said").read_text()) == (141, "")
 
 
-def test_a_rollback_that_nobody_watches_is_done_and_ends_as_it_went(
-    boxes: Boxes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def closed(*arguments: object, **more: object) -> None:
-        raise BrokenPipeError
-
-    boxes.answers["job"] = working
-    monkeypatch.setattr(reach.click, "echo", closed)
-    assert gpufleet("rollback", "one").exit_code == 0
-    assert [asked["spec"]["instance"] for _, _, asked in boxes.called] == ["qwen", "ornith"]
+@pytest.mark.parametrize("bad", [False, True], ids=["it passes", "it fails"])
+@pytest.mark.parametrize("verb", ["rollback", "restart"])
+def test_what_changes_something_goes_on_unread_and_ends_as_it_went(tmp_path: Path, verb: str, bad: bool) -> None:
+    with rolling(tmp_path / "boxes", 1) as fleet:
+        fleet.broken = {"box-1": {verb}} if bad else {}
+        folder = fleet.folder(tmp_path)
+        reading, writing = os.pipe()
+        os.close(reading)
+        command = [*GPUFLEET, verb, "inventory/home.py", "box-1"]
+        done = subprocess.run(command, cwd=folder, stdout=writing, stderr=writing, check=False)
+        os.close(writing)
+        assert (done.returncode, fleet.verbs("box-1")) == (int(bad), ["lock", verb, "lock"])
