@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
-from pathlib import PurePosixPath
 from typing import Any
 
 from gpufleet import crossing
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
 
+EDITED = ("/etc/systemd/system", "/run/systemd/system")  # where `systemctl revert` takes drop-ins away
 # Folders of units that systemd looks in before /etc/systemd/system, where ours are.
 BEFORE_OURS = (
     "/etc/systemd/system.control/",
@@ -31,12 +32,8 @@ def unit_drop_in(plan: BoxPlan) -> Said:
     is its owner's: no deploy removes it, and none restarts the instance for it. It applies from the next start on."""
     for name, unit, service in _services(plan):
         for path in service.get("drop_ins") or []:
-            place = PurePosixPath(path)
-            away = (
-                f"systemctl revert {unit}"
-                if place.parent.name == f"{unit}.d"
-                else f"rm {path}; systemctl daemon-reload"
-            )
+            edited = path.startswith(tuple(f"{folder}/{unit}.d/" for folder in EDITED))
+            away = f"systemctl revert {unit}" if edited else _removed(path)
             yield (
                 f"{path} changes the unit of {name}, and is no part of its release",
                 f"keep it and silence this, or on the box `{away}`, then `gpufleet restart`",
@@ -48,7 +45,7 @@ def unit_drop_in(plan: BoxPlan) -> Said:
     "unit-replaced",
     level="error",
     source="systemd.unit(5): system.control, transient and generator.early come before /etc/systemd/system",
-    remedy="`systemctl revert UNIT` on the box; to have an instance not run, take it out of `serve`.",
+    remedy="Remove that file on the box, `systemctl daemon-reload`. To have an instance not run, take it out of `serve`.",
 )
 def unit_replaced(plan: BoxPlan) -> Said:
     """systemd goes by another unit file than ours, or starts nothing at all (masked), by a file in a folder that comes
@@ -58,7 +55,7 @@ def unit_replaced(plan: BoxPlan) -> Said:
         path = service.get("fragment") or ""
         if path.startswith(BEFORE_OURS):
             how = "masks" if service.get("masked") else "is in force in place of"
-            yield f"{path} {how} the unit of {name}", f"on the box `systemctl revert {unit}`, or remove that file"
+            yield f"{path} {how} the unit of {name}", f"on the box `{_removed(path)}`"
 
 
 @rule(
@@ -105,6 +102,10 @@ def instances_cross(plan: BoxPlan) -> Said:
             f"on the box `systemctl stop gpufleet-{circle[1]}.service`, then deploy again: {circle[0]} is switched "
             f"first then, and {circle[1]} is down until its own turn",
         )
+
+
+def _removed(path: str) -> str:
+    return f"rm {shlex.quote(path)} && systemctl daemon-reload"
 
 
 def _services(plan: BoxPlan) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -19,6 +19,7 @@ from tests.unit.test_changes import deployed
 
 UNIT = "gpufleet-tiny.service"
 DROP_IN = f"/etc/systemd/system/{UNIT}.d/override.conf"
+CONTROL = f"/etc/systemd/system.control/{UNIT}.d/50-CPUWeight.conf"
 FOR_ALL = "/etc/systemd/system/gpufleet-.service.d/limits.conf"
 
 
@@ -34,7 +35,8 @@ def box(settings: dict[str, Any] | None = None, **service: Any) -> BoxPlan:
 
 CASES = [
     Case("GF611", "warning", f"systemctl revert {UNIT}", box(drop_ins=[DROP_IN])),
-    Case("GF611", "warning", f"rm {FOR_ALL}; systemctl daemon-reload", box(drop_ins=[FOR_ALL])),
+    Case("GF611", "warning", f"rm {FOR_ALL} && systemctl daemon-reload", box(drop_ins=[FOR_ALL])),
+    Case("GF611", "warning", f"rm {CONTROL} && systemctl daemon-reload", box(drop_ins=[CONTROL])),
     Case("GF612", "error", "/transient/u.service is in force", box(fragment="/run/systemd/transient/u.service")),
     Case("GF612", "error", "masks the unit of tiny", box(fragment="/etc/systemd/system.control/u", masked=True)),
     Case("GF613", "warning", "systemctl daemon-reload", box(unread=True)),
