@@ -45,13 +45,13 @@ def unit_drop_in(plan: BoxPlan) -> Said:
     "unit-replaced",
     level="error",
     source="systemd.unit(5): system.control, transient and generator.early come before /etc/systemd/system",
-    remedy="Remove that file on the box, `systemctl daemon-reload`. To have an instance not run, take it out of `serve`.",
+    remedy="Remove that file on the box, `systemctl daemon-reload`. To have an instance stopped: out of `serve`.",
 )
 def unit_replaced(plan: BoxPlan) -> Said:
     """systemd goes by another unit file than ours, or starts nothing at all (masked), by a file in a folder that comes
     before ours: whatever a deploy installs, it is not what is started. A file or a mask in the place of ours is
     replaced by the deploy."""
-    for name, unit, service in _services(plan):
+    for name, _, service in _services(plan):
         path = service.get("fragment") or ""
         if path.startswith(BEFORE_OURS):
             how = "masks" if service.get("masked") else "is in force in place of"
