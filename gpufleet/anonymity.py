@@ -17,8 +17,8 @@ _PROGRAM = re.compile(r"\b(pid|name)=[^,]*")
 def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
     """The same facts without what tells one box, card or owner from another: fit to be kept as test data.
 
-    UUIDs of cards are numbered, the host is `box`, what programs and mirrors are called is gone. Bus ids and links
-    stay, and so do the names of instances, runtimes and models.
+    UUIDs of cards are numbered, the host is `box`, what programs and mirrors are called is gone, and so is who holds an
+    instance or the fleet's lock. Bus ids and links stay, and so do the names of instances, runtimes and models.
     """
     clean = copy.deepcopy(dict(facts))
     known = [gpu["uuid"] for gpu in clean["gpus"] if gpu["uuid"]]
@@ -31,6 +31,13 @@ def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
         listener.update(command=None, unit=None)
     for package in clean["nvidia_packages"].values():
         package["origin"] = package["origin"] and _URL_HOST.sub("mirror.example", package["origin"])
+    for instance in clean["instances"].values():
+        if instance.get("gpus"):
+            instance["gpus"] = [uuids.get(uuid, _NO_UUID) for uuid in instance["gpus"]]
+        if instance.get("held"):
+            instance["held"]["by"] = None
+    if clean.get("lock"):
+        clean["lock"] = None
     for event in clean["xid"]:
         event["last"] = _without_uuids(_PROGRAM.sub(r"\1=?", event["last"]), uuids)
     host = re.compile(rf"(?<![\w-]){re.escape(clean['hostname'])}(?![\w-])")

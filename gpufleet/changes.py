@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet import host
+from gpufleet import crossing, host
+from gpufleet import reasons as why
 from gpufleet.models import Model
 from gpufleet.need import gpus
 from gpufleet.plan import BoxPlan, Instance
+from gpufleet.reasons import Kind, Reason
 from gpufleet.render import Release, release
 from gpufleet.runtime import Runtime
 from gpufleet.toolkit import keeps_off
 
 # Ours of apt's files, see hostkit/blacklist.py.
 UPGRADES = "/etc/apt/apt.conf.d/51gpufleet"
-# What is put right without a restart.
-LINK_GONE, NOT_ENABLED = UNTOUCHED = ("its current link is gone", "its service is not enabled")
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class InstanceChange:
     instance: Instance
     release: Release
     stage: bool
-    reasons: list[str]
+    reasons: list[Reason]
     down: str = ""
     gpus: list[dict[str, Any]] = field(default_factory=list)
 
     def line(self) -> str:
-        why = "; ".join([", ".join(self.reasons), *([self.down] if self.down else [])])
-        return f"activate {self.instance.name} {self.release.digest}: {why}"
+        words = "; ".join([", ".join(each.text for each in self.reasons), *([self.down] if self.down else [])])
+        return f"activate {self.instance.name} {self.release.digest}: {words}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Changes:
 
     def notes(self) -> list[str]:
         """One line for each instance that is left alone though a deploy would see to it."""
-        return [f"{name} is left as it is: {why}" for name, why in self.held.items()]
+        return [f"{name} is left as it is: {since}" for name, since in self.held.items()]
 
 
 def changes(plan: BoxPlan) -> Changes:
@@ -88,14 +88,15 @@ def changes(plan: BoxPlan) -> Changes:
     served = [model for model in plan.models if any(instance.model == model for instance in ours)]
     renewed = [runtime for runtime in used if not runtimes.get(runtime.name, {}).get("complete")]
     moved = [model for model in served if not _in_place(model, models)]
-    found = [_instance(plan, instance, renewed, moved) for instance in ours]
+    found = {instance.name: _instance(plan, instance, renewed, moved) for instance in ours}
+    order = crossing.in_order(list(found), crossing.taken(plan))
     return Changes(
         packages=_packages(plan),
         apt=_apt(plan),
         host=host.lines(plan),
         runtimes=renewed,
         models=moved,
-        instances=[change for change in found if change.reasons],
+        instances=[found[name] for name in order if found[name].reasons],
         leaving=[name for name in _leaving(plan) if name not in held],
         held=held,
     )
@@ -108,7 +109,7 @@ def _held(plan: BoxPlan) -> dict[str, str]:
         + (f" by {held['by']}" if held.get("by") else "")
         + f", until `gpufleet unhold INVENTORY {plan.name}/{name}`"
         for name, found in (plan.facts.get("instances") or {}).items()
-        if (held := found.get("held")) and found.get("current")
+        if crossing.known_held(plan.facts["instances"], name) and (held := found["held"])
     }
 
 
@@ -164,44 +165,13 @@ def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: 
     found = (plan.facts.get("instances") or {}).get(instance.name)
     needed = gpus(instance)
     if found is None:
-        return InstanceChange(instance, wanted, True, ["new"], gpus=needed)
-    reasons = []
-    drift = list(found.get("drift") or [])
-    # An absolute path is the installed unit, which the activation puts right; the others are files of the release.
-    edited = any(not path.startswith("/") for path in drift)
+        return InstanceChange(instance, wanted, True, [why.NEW], gpus=needed)
+    reasons = why.found(found, wanted.digest, instance.runtime in renewed, instance.model in moved)
+    # The installed unit is put right by the activation; the rest of the drift are files of the release.
+    edited = any(reason.kind in (Kind.FILE, Kind.LINK) for reason in reasons)
     staged = wanted.digest in (found.get("releases") or [])
-    if found.get("current") is None and found.get("gated") == wanted.digest:
-        reasons.append(LINK_GONE)
-    elif found.get("current") != wanted.digest:
-        reasons.append(f"its configuration changed (was {found.get('current') or 'none'})")
-    reasons += drift
-    service = found.get("service") or {}
-    if service.get("active") != "active":
-        reasons.append(f"its service is {service.get('active') or 'not there'}")
-    if service.get("enabled") is False:
-        reasons.append(NOT_ENABLED)
-    # A process that was started on what is replaced now would go on with what it has read of it.
-    reasons += ["its runtime is installed anew"] if instance.runtime in renewed else []
-    reasons += ["its model is put in place anew"] if instance.model in moved else []
-    reasons += _unfinished(found, wanted.digest, bool(reasons))
-    down = _down(found) if service.get("active") == "active" and _restarts(reasons) else ""
-    return InstanceChange(instance, wanted, not staged or edited, reasons, down, needed)
-
-
-def _unfinished(found: Mapping[str, Any], digest: str, others: bool) -> list[str]:
-    """An activation that was cut off, or is still under way on the box: then this one comes after it."""
-    activation = found.get("activation")
-    if activation:
-        return [f"its activation of {activation['to']} did not end (at {activation['step']})"]
-    if not others and (found.get("gated") != digest or found.get("stale")):
-        return ["an earlier activation did not end"]
-    return []
-
-
-def _restarts(reasons: Sequence[str]) -> bool:
-    """A unit that is missing, and the links of a release, are put back beside a service that runs on."""
-    still = (*UNTOUCHED, *(f"{link}: {how}" for link in ("runtime", "model") for how in ("missing", "modified")))
-    return any(reason not in still and not reason.endswith(".service: missing") for reason in reasons)
+    goes_down = (found.get("service") or {}).get("active") == "active" and any(each.kind.restarts for each in reasons)
+    return InstanceChange(instance, wanted, not staged or edited, reasons, _down(found) if goes_down else "", needed)
 
 
 def _down(found: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -33,12 +34,16 @@ class Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         terminal.prepare()
         try:
-            return super().invoke(ctx)
+            try:
+                return super().invoke(ctx)
+            finally:
+                sys.stdout.flush()
         except KeyboardInterrupt:
             click.echo("gpufleet: interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            raise  # click knows what to do about `| head`
+            terminal.outlive_readers()  # there is no more to be said, and no more is
+            ctx.exit(terminal.PIPE_CLOSED)
         except OSError as error:
             raise Wrong(f"{error}; mend that and call it again") from error
 

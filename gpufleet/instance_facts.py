@@ -16,6 +16,10 @@ class Service(Fact):
     pid: int | None
     restarts: int
     since: Moment | None
+    masked: bool = False
+    fragment: str | None = None
+    drop_ins: list[str] = []
+    unread: bool = False
 
 
 class Activation(Fact):
@@ -53,6 +57,7 @@ class Instance(Fact):
     gated: str | None
     stale: bool
     port: int | None
+    gpus: list[str] = []
     activation: Activation | None = None
     held: Held | None = None
     history: list[Activated] = []

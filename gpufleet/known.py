@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ IDENTITY = ("index", "uuid", "name", "bus_id", "memory_mib")
 SAID_OF_HARDWARE = {"CPU: ": "cpu.", "RAM: ": "memory."}
 # Of an instance its port: a plan gives it the same again.
 KEPT_OF_INSTANCE = ("port",)
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def stable(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,7 +105,10 @@ def keep(folder: Path, name: str, facts: Mapping[str, Any]) -> bool:
         aside.write_text(json.dumps(new, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         aside.replace(path)
     except OSError as error:
-        raise ConfigError([f"facts cannot be kept: {error}; make {folder} writable for this user"]) from None
+        with suppress(OSError):
+            aside.unlink()
+        remedy = "free some space there" if error.errno in FULL else f"make {folder} writable for this user"
+        raise ConfigError([f"facts cannot be kept: {error}; {remedy}"]) from None
     return True
 
 

@@ -13,6 +13,8 @@ from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import Finding, check
 from gpufleet.whole import whole
 
+OF_OTHERS = ("GF611", "GF613")  # see gpufleet.rules.units
+
 
 @dataclass(frozen=True)
 class Pending:
@@ -25,6 +27,11 @@ class Pending:
     @property
     def refused(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == "error"]
+
+    @property
+    def of_others(self) -> list[Finding]:
+        """What somebody put beside a unit of ours: drift that no deploy takes away."""
+        return [finding for finding in self.findings if finding.code in OF_OTHERS and finding.level != "error"]
 
 
 def pending(fleet: Fleet, name: str, facts: Mapping[str, Any]) -> Pending:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, known, paths, picture, scenario
+from gpufleet import catalogue, known, paths, picture, scenario, waves
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import from_file, incomplete
@@ -102,9 +102,14 @@ def of_topology(page: Scenario, source: str, given: Mapping[str, Any]) -> list[P
 
 
 def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> list[Planned]:
-    """The plans of an inventory's boxes, from the facts that were kept. Raises ConfigError, also for one without."""
+    """The plans of an inventory's boxes, from the facts that were kept.
+
+    Raises ConfigError, also for a box that nothing is known of, and for what a deploy of them would refuse.
+    """
     fleet = seen(path, limit)
-    return of_fleet(fleet, fleet.select(limit, ()), given)
+    found = of_fleet(fleet, fleet.select(limit, ()), given)
+    waves.agreed(item.plan for item in found)
+    return found
 
 
 def seen(path: Path, limit: Sequence[str]) -> Fleet:

@@ -6,7 +6,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import terminal
@@ -74,7 +73,7 @@ class Outcome:
 
 def show(outcomes: list[Outcome], dry: bool) -> None:
     """Print the report to standard error (standard output is pyinfra's own, which may be JSON)."""
-    console = Console(file=sys.stderr, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else 140)
+    console = terminal.screen(sys.stderr, 140)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("box", "traits", "instance", "stack", "port", "state"):
         table.add_column(title, overflow="fold")

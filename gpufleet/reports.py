@@ -132,9 +132,12 @@ def keep(folder: Path, run: str, report: Mapping[str, Any], secrets: Collection[
     path = folder / f"{run}.json"
     aside = folder / f".{run}.part"
     text = json.dumps(masking.document(report, secrets), indent=1, ensure_ascii=False) + "\n"
-    aside.touch(0o600)
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    try:
+        aside.touch(0o600)
+        aside.write_text(text, encoding="utf-8", errors="replace")  # a box's log may hold anything
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
     for old in sorted(folder.glob("2*.json"))[:-KEPT]:
         old.unlink(missing_ok=True)
     return path

@@ -82,9 +82,13 @@ def _empty(name: str) -> dict[str, Any]:
 def _of_the_box(wanted: Pending | None) -> list[str]:
     """What differs on the box beside its instances: packages, holds, settings of the host.
 
-    A runtime or model that a deploy would bring is none of it: what serves may do without.
+    A runtime or model that a deploy would bring is none of it: what serves may do without. What somebody put beside a
+    unit is, though no deploy takes it away.
     """
-    return replace(wanted.changes, runtimes=[], models=[], instances=[], leaving=[]).lines() if wanted else []
+    if not wanted:
+        return []
+    of_the_host = replace(wanted.changes, runtimes=[], models=[], instances=[], leaving=[])
+    return [*of_the_host.lines(), *(finding.message for finding in wanted.of_others)]
 
 
 def _gone(facts: Mapping[str, Any], item: Mapping[str, Any]) -> list[str]:

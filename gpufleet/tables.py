@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import terminal
@@ -19,7 +17,7 @@ STYLES = {"error": "red", "warning": "yellow", "info": ""}
 
 def show(found: Sequence[Planned]) -> None:
     """Print to standard output."""
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    console = terminal.screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         table.add_column(title, overflow="fold")

@@ -6,11 +6,13 @@ import io
 import os
 import re
 import sys
-from pathlib import Path
+from typing import Any, TextIO
 
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE ended: `gpufleet plan … | head`
 # Control characters (C0 but for tab and newline, DEL, C1), those that turn the direction of a line, lone surrogates.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -30,11 +32,51 @@ def add_row(table: Table, *cells: str) -> None:
     table.add_row(*(Text(plain(cell)) for cell in cells))
 
 
-def prepare() -> None:
-    """Make output possible whatever it goes to: closed by the caller, or in an encoding without our letters."""
+class Screen(Console):
+    """As rich has it, but that a program whose output nobody reads any more is not ended here, and not with 1."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
+def screen(stream: TextIO | None = None, width: int = 200) -> Screen:
+    """For tables and lines; `width` counts where it is no terminal."""
+    file = stream or sys.stdout
+    return Screen(file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else width)
+
+
+class _Unread(io.FileIO):
+    """What is printed when nobody reads any more goes nowhere: a closed pipe, a terminal that is gone, a full disk."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return int(super().write(data) or 0)
+        except OSError:
+            return len(memoryview(data).cast("B"))
+
+
+def outlive_readers() -> None:
+    """For what changes something: it goes on, and ends as it went, whatever becomes of its output."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
-        if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115 - until the end
+        try:
+            number = stream.fileno()
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue
+        raw = io.BufferedWriter(_Unread(number, "wb", closefd=False))
+        way = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": True}
+        setattr(sys, name, io.TextIOWrapper(raw, **way))
+
+
+def prepare() -> None:
+    """Make output possible whatever it goes to: closed by the caller, or in an encoding without our letters."""
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        stream = getattr(sys, name)
+        if stream is None:  # the number, too, for programs that this one starts or becomes
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            os.set_inheritable(number, True)
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8", closefd=False))
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -22,7 +22,7 @@ def to_journal() -> bool:
 
 
 def emit(event: str, **fields: object) -> None:
-    """Write one event line. A reader that has gone away is no reason to stop half way."""
+    """Write one event line. A reader that has gone away, or a full /run, is no reason to stop half way."""
     write(json.dumps({"event": event, **fields}, sort_keys=True))
 
 
@@ -30,7 +30,7 @@ def write(line: str) -> None:
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError:
         pass
 
 

@@ -131,7 +131,18 @@ def _instance(roots: Roots, name: str) -> dict[str, Any]:
         "current": current,
         "releases": [digest for digest in _visible(roots, home + "/releases") if _DIGEST.fullmatch(digest)],
         "drift": list(_drift(roots, name, home, current)) if current else [],
+        "gpus": _cards(roots, home, current) if current else [],
     }
+
+
+def _cards(roots: Roots, home: str, digest: str) -> list[str]:
+    """UUIDs of the cards of a release, by its gate; none of one that serves on the CPU, or is older than gates."""
+    content = _bytes(roots.path(f"{home}/gates/{digest}.json"))
+    try:
+        gpus = json.loads(content or b"{}").get("gpus") or []
+        return [gpu["uuid"] for gpu in gpus]
+    except (ValueError, AttributeError, KeyError, TypeError):
+        return []
 
 
 def current_release(roots: Roots, home: str) -> str | None:
@@ -168,6 +179,8 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
     unit = f"{UNITS}/{unit_name(name)}"
     if not os.path.lexists(roots.path(unit)):
         yield unit + ": missing"
+    elif os.path.islink(roots.path(unit)) and os.readlink(roots.path(unit)) == os.devnull:
+        yield unit + ": masked"
     elif os.path.islink(roots.path(unit)) or _bytes(roots.path(unit)) != _bytes(os.path.join(release, unit_name(name))):
         yield unit + ": modified"
 

@@ -19,8 +19,16 @@ PROPERTIES = [
     "ActiveEnterTimestamp",
     "InactiveEnterTimestamp",
     "InactiveExitTimestamp",
+    "LoadState",
+    "FragmentPath",
+    "DropInPaths",
+    "NeedDaemonReload",
 ]
-UNKNOWN = {"active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None}
+UNKNOWN = {
+    "active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None,
+    "masked": False, "fragment": None, "drop_ins": [], "unread": False,
+}  # fmt: skip
+OURS = "/gpufleet-"  # how the folder of a drop-in begins that is for our units; service.d is for all of the system
 # which moment `systemctl status` calls "since"
 _SINCE = {
     "inactive": "InactiveEnterTimestamp",
@@ -58,6 +66,22 @@ def _service(properties: dict[str, str]) -> dict[str, Any]:
         "pid": int(properties.get("MainPID", "0")) or None,
         "restarts": int(properties.get("NRestarts", "0") or 0),
         "since": _moment(properties.get(_SINCE.get(active, "ActiveEnterTimestamp"), "")),
+        **_loaded(properties),
+    }
+
+
+def _loaded(properties: dict[str, str]) -> dict[str, Any]:
+    """What systemd runs in place of our unit, or beside it.
+
+    + masked: it starts nothing, whoever asks; + fragment: the unit file that it goes by
+    + drop_ins: files of others that change this unit; + unread: a file changed, and systemd goes by what it was before
+    """
+    paths = re.split(r" (?=/)", properties.get("DropInPaths", ""))
+    return {
+        "masked": properties.get("LoadState") == "masked",
+        "fragment": properties.get("FragmentPath") or None,
+        "drop_ins": sorted(path for path in paths if OURS in os.path.dirname(path)),
+        "unread": properties.get("NeedDaemonReload") == "yes",
     }
 
 

@@ -27,13 +27,21 @@ def load(path: Optional[str] = None) -> dict:
     An unreadable state means only that instances are gated once more.
     """
     try:
-        with open(path or STATE, encoding="utf-8") as handle:
-            loaded = json.load(handle)
-        if isinstance(loaded, dict) and isinstance(loaded.get("instances"), dict):
-            known = {name: item for name, item in loaded["instances"].items() if isinstance(item, dict)}
-            return {"schema": 1, "instances": known}
+        return read(path or STATE)
     except (OSError, ValueError):
-        pass
+        return empty()
+
+
+def read(path: str) -> dict:
+    """As `load`. Raises OSError, and ValueError when it says nothing that is a state."""
+    with open(path, encoding="utf-8") as handle:
+        found = json.load(handle)
+    if not isinstance(found, dict) or not isinstance(found.get("instances"), dict):
+        raise ValueError("{} is no state".format(path))
+    return {**empty(), "instances": {name: item for name, item in found["instances"].items() if isinstance(item, dict)}}
+
+
+def empty() -> dict:
     return {"schema": 1, "instances": {}}
 
 
@@ -42,25 +50,22 @@ def instance(name: str) -> dict:
 
 
 def update(name: str, **fields: object) -> None:
-    keep_unreadable()
-    state = load()
+    """Raises OSError when it cannot be read or written. One that says nothing is not written over: it goes aside."""
+    try:
+        state = read(STATE)
+    except FileNotFoundError:
+        state = empty()
+    except ValueError:
+        set_aside()
+        state = empty()
     state["instances"].setdefault(name, {}).update(fields)
     reached("before state")
     files.write(STATE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
     reached("state")
 
 
-def keep_unreadable() -> None:
-    """A state that is there and says nothing is not written over: who was held stands in it. Raises OSError."""
-    try:
-        with open(STATE, encoding="utf-8") as handle:
-            found = json.load(handle)
-        if isinstance(found, dict) and isinstance(found.get("instances"), dict):
-            return
-    except FileNotFoundError:
-        return
-    except ValueError:
-        pass
+def set_aside() -> None:
+    """Keep a state that cannot be read: who was held stands in it. Raises OSError."""
     aside = STATE + ".unreadable"
     os.replace(STATE, aside)
     files.sync_directory(files.STATE)

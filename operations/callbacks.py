@@ -10,6 +10,7 @@ from pyinfra.api.state import BaseStateCallback, State
 
 from gpufleet.errors import BoxError
 from gpufleet.report import Step
+from operations import quiet
 from operations.contact import remedy
 from operations.run import session
 
@@ -24,6 +25,7 @@ class Callbacks(BaseStateCallback):
     @staticmethod
     def operation_start(state: State, op_hash: str) -> None:
         _wait_for_the_end()
+        quiet.during(_name(state, op_hash) in {wave.title for wave in session.order.waves})
 
     @staticmethod
     def operation_host_start(state: State, host: Host, op_hash: str) -> None:

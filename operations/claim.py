@@ -1,4 +1,4 @@
-"""Deploys of one inventory from one controller, also for boxes that have none in common: one at a time.
+"""Runs on one inventory from one controller, also for boxes that have none in common: one at a time.
 
 What they would take a lock of has no box in common then, and yet they would count the boxes that may be down each for
 itself. Two controllers are told apart only by the boxes' locks.
@@ -36,6 +36,12 @@ def other(folder: Path, holder: Mapping[str, Any]) -> dict[str, Any] | None:
         os.pwrite(descriptor, json.dumps(dict(holder)).encode(), 0)
         _kept.append(descriptor)
     return None
+
+
+def let_go() -> None:
+    """Before the end of this process, which lets go of it, too."""
+    while _kept:
+        os.close(_kept.pop())
 
 
 def _holder(descriptor: int) -> dict[str, Any]:

@@ -143,7 +143,8 @@ def _before(name: str) -> dict[str, str]:
     facts = _boxes[name].plan.facts.get("instances") or {}
     now = session.of(name).serves
     had = {instance: (facts.get(instance) or {}).get("current") for instance in session.of(name).gates}
-    return {instance: digest for instance, digest in had.items() if digest and digest != now.get(instance)}
+    back = {instance: digest for instance, digest in had.items() if digest and digest != now.get(instance)}
+    return dict(reversed(back.items()))  # the last first: what it took may be what the one before it needs again
 
 
 def _put_back(name: str) -> None:

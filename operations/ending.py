@@ -6,6 +6,7 @@ import atexit
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -63,29 +64,35 @@ def report(code: int, message: str = "") -> None:
     if session.shown:
         return
     session.shown = True
-    outcomes = list(session.outcomes.values())
-    dry = session.is_dry()
-    if outcomes:
-        show(outcomes, dry)
-    if session.fleet and session.deploys:
-        run = reports.Run(
-            id=session.id, began=session.began, exit_code=code, message=message, dry=dry,
-            inventory=str(session.fleet.inventory), limit=session.limit, exclude=session.exclude,
-            order=session.order, turns=session.turns,
-        )  # fmt: skip
-        try:
-            path = reports.keep(
-                session.fleet.reports_folder, session.id, reports.document(run, outcomes), hidden.of(session)
-            )
-        except OSError as error:
-            click.echo(f"gpufleet: the run's report cannot be kept: {error}", err=True)
-        else:
-            click.echo(f"\nreport: {os.path.relpath(path)}", err=True)
+    kept = _keep(code, message)
+    if session.outcomes:
+        show(list(session.outcomes.values()), session.is_dry())
+    click.echo(kept, nl=bool(kept), err=True)
+
+
+def _keep(code: int, message: str) -> str:
+    """Write the run's file, and say where; never raises, for it is the last that is done."""
+    if not session.fleet or not session.deploys:
+        return ""
+    run = reports.Run(
+        id=session.id, began=session.began, exit_code=code, message=message, dry=session.is_dry(),
+        inventory=str(session.fleet.inventory), limit=session.limit, exclude=session.exclude,
+        order=session.order, turns=session.turns,
+    )  # fmt: skip
+    try:
+        page = reports.document(run, list(session.outcomes.values()))
+        path = reports.keep(session.fleet.reports_folder, session.id, page, hidden.of(session))
+        return f"\nreport: {os.path.relpath(path)}"
+    except Exception as error:
+        return f"gpufleet: the run's report cannot be kept: {error or type(error).__name__}"
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    if session.interrupted:
-        os._exit(INTERRUPTED)  # asked for twice
+    if session.interrupted:  # asked for twice: at once, but for the report, which needs no box
+        try:
+            report(INTERRUPTED, "interrupted")
+        finally:
+            os._exit(INTERRUPTED)
     session.interrupted = True
     click.echo("gpufleet: interrupted; run the same command again to go on", err=True)
     for outcome in session.outcomes.values():
@@ -108,12 +115,19 @@ def _let_go() -> None:
 
 
 def _leave() -> None:
+    try:
+        with suppress(Exception):
+            _close()
+        report(INTERRUPTED, "interrupted")
+        sys.stderr.flush()
+        sys.stdout.flush()
+    finally:
+        os._exit(INTERRUPTED)  # greenlets in the middle of a command would turn SystemExit into a failure of their box
+
+
+def _close() -> None:
     if ctx_state.isset() and pyinfra.state.initialised:
         for host in list(pyinfra.state.activated_hosts):
             client = getattr(host.connector, "client", None)
             if client:
                 client.close()
-    report(INTERRUPTED, "interrupted")
-    sys.stderr.flush()
-    sys.stdout.flush()
-    os._exit(INTERRUPTED)  # greenlets in the middle of a command would turn SystemExit into a failure of their box

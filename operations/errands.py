@@ -7,12 +7,14 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import click
+import gevent
 import pyinfra
 import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's, which has to come before they are used
 from pyinfra.api import Config, Inventory, State
@@ -21,8 +23,9 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
-from operations import discovery, remote
+from operations import discovery, lease, remote
 from operations.contact import keep_failures_apart, remedy
+from operations.errand_lock import Lock
 
 AT_ONCE = 50
 INTERRUPTED_TEXT = "gpufleet: interrupted; what was begun on a box is finished there"
@@ -42,7 +45,11 @@ class Boxes:
         + packages: whether the look tells of the packages that a plan asks for
         + interrupted: what is said on Ctrl-C
         """
-        signal.signal(signal.SIGINT, partial(_interrupted, interrupted))
+        self.held: Lock | None = None
+        self.interrupted = False
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+                signal.signal(number, partial(self._interrupted, interrupted))
         pyinfra.is_cli = True  # a key's password may be asked for
         for name in ("pyinfra", "paramiko"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
@@ -79,6 +86,19 @@ class Boxes:
 
         return self._each(specs, action)
 
+    def lock(self, box: str, folder: Path, what: str) -> dict[str, Any] | None:
+        """Hold the fleet's lock on this box until `unlock`, or until Ctrl-C; who has it instead, when another run does.
+
+        + folder: where the reports of the inventory lie
+        Raises BoxError when the box does not answer.
+        """
+        self.held = Lock(folder, what)
+        return self.held.take(self.hosts[box])
+
+    def unlock(self) -> None:
+        if self.held:
+            self.held.release()
+
     def _look(self, host: Host) -> dict[str, Any]:
         """Log in where there is no connection, become root, send the kit where it is new: the look does all of it."""
         client = getattr(host.connector, "client", None)
@@ -110,8 +130,23 @@ class Boxes:
     def _unreachable(self, name: str, cause: str) -> BoxError:
         return BoxError(name, cause, remedy(name, self.addresses[name], cause))
 
+    def _interrupted(self, text: str, number: int, frame: FrameType | None) -> None:
+        again, self.interrupted, held = self.interrupted, True, self.held
+        if text and not again:
+            with suppress(OSError):
+                click.echo(text, err=True)
+        if again or not held or not held.host:
+            _leave()
+        # A signal handler cannot talk to a box: another greenlet does it, for so long and no longer.
+        signal.signal(signal.SIGALRM, lambda *_: _leave())
+        signal.alarm(int(lease.RELEASE_SECONDS) + 1)
+        gevent.spawn(_let_go, held)
 
-def _interrupted(text: str, number: int, frame: FrameType | None) -> None:
-    if text:
-        click.echo(text, err=True)
+
+def _let_go(held: Lock) -> None:
+    held.release()
+    _leave()
+
+
+def _leave() -> None:
     os._exit(INTERRUPTED)  # the calls that are under way would hold up any other end

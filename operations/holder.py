@@ -15,15 +15,21 @@ from operations.run import Stop, session
 
 
 def refusal(box: str, held: Mapping[str, Any]) -> Stop:
-    """The end of a run that another has locked out. No box was changed."""
+    """The end of a deploy that another run has locked out. No box was changed."""
     for name in session.outcomes:
         session.of(name).untouched = session.of(name).untouched or "the fleet is locked"
     inventory = session.fleet.inventory if session.fleet else "INVENTORY"
     return Stop(
-        f"{box} is locked by another deploy, and no box was changed: {words(held)}. Wait for its end; "
+        f"{box} is locked by {kind(held)}, and no box was changed: {words(held)}. Wait for its end; "
         f"if it is gone, `gpufleet unlock {inventory}`",
         LOCKED,
     )
+
+
+def kind(held: Mapping[str, Any]) -> str:
+    """`another deploy`, `a rollback`"""
+    verb = str(held["what"]).split(" ")[0]
+    return f"a {verb}" if verb in ("rollback", "restart") else "another deploy"
 
 
 def words(held: Mapping[str, Any]) -> str:

@@ -25,14 +25,10 @@ from pyinfra.api.operation import operation
 
 from gpufleet.errors import LOCKED, BoxError
 from gpufleet.reports import moment, who
-from operations import claim, holder, looks, remote
+from operations import claim, holder, lease, looks
 from operations.deployment import Commands, Deployment
 from operations.run import Stop, session
 
-LEASE_SECONDS = 600
-RENEW_SECONDS = 120
-ANSWER_SECONDS = 30
-RELEASE_SECONDS = 10  # for all boxes together; what is not reached by then keeps the lock until its lease is over
 AT_ONCE = 50
 _turn = RLock()
 _id: list[str] = []  # of this run's lock, once it has been asked for
@@ -104,20 +100,11 @@ def _take_all(hosts: Iterable[Host]) -> None:
 def _one(host: Host) -> None:
     _asked.append(host)
     try:
-        held = _call(host, "take")["lock"]
-        if held["id"] != _id[0] and holder.is_dead(held):
-            host.log(f"the lock of a deploy that is gone is taken over: {holder.words(held)}")
-            remote.call(host, "lock", {"action": "break", "id": held["id"]}, seconds=ANSWER_SECONDS)
-            held = _call(host, "take")["lock"]
+        held = lease.take(host, _id[0], _me(), host.log)
         if held["id"] != _id[0]:
             session.stop = session.stop or holder.refusal(host.name, held)
     except BoxError as error:
         session.failed(error)
-
-
-def _call(host: Host, action: str) -> dict[str, Any]:
-    spec = {"action": action, "id": _id[0], "holder": _me(), "seconds": LEASE_SECONDS}
-    return remote.call(host, "lock", spec, seconds=ANSWER_SECONDS)
 
 
 def _me() -> dict[str, Any]:
@@ -132,31 +119,31 @@ def _what() -> str:
 def _renew() -> None:
     """Until the run ends. A box that does not answer is asked again; one that has another's lock ends the run."""
     while True:
-        gevent.sleep(RENEW_SECONDS)
+        gevent.sleep(lease.RENEW_SECONDS)
         Pool(AT_ONCE).map(_renew_one, list(_asked))
 
 
 def _renew_one(host: Host) -> None:
     with suppress(Exception):  # what is wrong with the box shows in what is done there
-        answer = _call(host, "renew")
-        if not answer["held"] and answer["lock"]:
-            other = holder.words(answer["lock"])
-            message = f"{host.name}: the lock of this run was broken, and {other} has it now; the run stops"
+        other = lease.renew(host, _id[0], _me())
+        if other:
+            message = (
+                f"{host.name}: the lock of this run was broken, and {holder.words(other)} has it now; the run stops"
+            )
             session.stop = session.stop or Stop(message, LOCKED)
-        elif not answer["held"]:
-            _call(host, "take")  # the box was away for longer than the lease
 
 
 def release() -> None:
-    """Let go of the lock on every box that may have it, as far as they answer in time."""
+    """Let go of the lock on every box that may have it, as far as they answer in time; the others keep it until its
+    lease is over."""
     for greenlet in _renewing:
         greenlet.kill(block=False)
-    with gevent.Timeout(RELEASE_SECONDS, False):
+    with gevent.Timeout(lease.RELEASE_SECONDS, False):
         Pool(AT_ONCE).map(_release_one, _asked)
 
 
 def _release_one(host: Host) -> None:
     try:
-        remote.call(host, "lock", {"action": "release", "id": _id[0]}, seconds=RELEASE_SECONDS)
+        lease.release(host, _id[0])
     except Exception as error:
         click.echo(f"gpufleet: {host.name} keeps the lock until its lease is over ({error})", err=True)

@@ -105,7 +105,7 @@ def _refuse_locked(decided: Mapping[str, Decided]) -> None:
         if held and not holder.is_dead(held):
             if not session.dry:
                 raise holder.refusal(name, held)
-            click.echo(f"gpufleet: {name} is locked by another deploy now: {holder.words(held)}", err=True)
+            click.echo(f"gpufleet: {name} is locked by {holder.kind(held)} now: {holder.words(held)}", err=True)
 
 
 def active_hosts() -> list[Host]:

@@ -12,7 +12,7 @@ import pyinfra_cli.cli
 from pyinfra.context import ctx_config, ctx_state
 from pyinfra_cli.util import parse_cli_arg
 
-from gpufleet import inventory
+from gpufleet import inventory, terminal
 from gpufleet.errors import WRONG, ConfigError, nearest
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
@@ -37,6 +37,7 @@ def install() -> None:
     if _installed:
         return
     _installed.append(True)
+    terminal.outlive_readers()
     params = click.get_current_context().params
     session.dry = bool(params.get("dry"))
     for option, why in REFUSED:
@@ -45,6 +46,11 @@ def install() -> None:
     wanted = str(params.get("inventory") or "")
     if wanted.endswith(".py") and not Path(wanted).is_file():
         raise Stop(f"there is no inventory {wanted}: give the path of a file such as inventory/home.py", WRONG)
+    if int(params.get("parallel") or 0) < 0:
+        raise Stop("--parallel is a number of boxes: 1 or more, or leave it out for all at once", WRONG)
+    pages = [str(name) for name in params.get("operations") or () if str(name).endswith(".py")]
+    if len(pages) > 1:  # twice the same would switch each box twice; another inventory would be run as a deploy
+        raise Stop(f"a run has one inventory and one deploy file, not {', '.join(pages)}: run each by itself", WRONG)
     deploys = all(str(name).endswith(".py") for name in params.get("operations") or ())
     if deploys and not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
         raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from gpufleet import difference, terminal
+from gpufleet import difference, terminal, waves
 from gpufleet.changes import InstanceChange
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
@@ -64,6 +64,7 @@ def planned(fleet: Fleet, boxes: Any) -> dict[str, Pending]:
             found[name] = pending(fleet, name, facts)
         except BoxError as error:
             boxes.failures[name] = error
+    waves.agreed(item.plan for item in found.values())
     return found
 
 
@@ -87,6 +88,10 @@ def page(name: str, wanted: Pending, there: Mapping[tuple[str, str], Mapping[str
             {"code": each.code, "message": each.message, "remedy": each.remedy, "name": each.name}
             for each in wanted.refused
         ],
+        "drift": [
+            {"code": each.code, "message": each.message, "remedy": each.remedy, "name": each.name}
+            for each in wanted.of_others
+        ],
         "changes": wanted.changes.lines(),
         "held": {
             instance: found["held"]
@@ -106,7 +111,7 @@ def _instance(change: InstanceChange, there: Mapping[str, Any]) -> dict[str, Any
         "name": name,
         "from": there.get("current"),
         "to": change.release.digest,
-        "reasons": change.reasons,
+        "reasons": [reason.text for reason in change.reasons],
         "files": [{"path": each.path, "kind": each.kind, "diff": "\n".join(each.lines)} for each in files],
     }
 
@@ -115,6 +120,9 @@ def show(item: Mapping[str, Any], inventory: str) -> None:
     """Print one box: its lines, then the diffs of its files."""
     for name, held in item["held"].items():
         click.echo(terminal.plain(held_line(f"{item['name']}/{name}", held, inventory)))
+    for each in item["drift"]:
+        line = f"{item['name']}: drift: {each['message']} [{each['code']} {each['name']}]."
+        click.secho(terminal.plain(f"{line} A deploy leaves it. Remedy: {each['remedy']}."), fg="yellow")
     if not item["changes"] and not item["refused"]:
         click.echo(f"{item['name']}: nothing to change")
         return

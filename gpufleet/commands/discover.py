@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import terminal
@@ -37,6 +36,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
 
     failures: list[str] = []
     news: dict[str, list[str]] = {}
+    terminal.outlive_readers()
     with configuration():
         fleet = from_file(enter(inventory))
         before = dict(fleet.facts)
@@ -55,7 +55,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
 
 def show(facts: Mapping[str, Mapping[str, Any]], news: Mapping[str, list[str]]) -> None:
     """Print a line for each box, then what changed, a line each."""
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    console = terminal.screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         table.add_column(title, overflow="fold")

@@ -67,6 +67,7 @@ def fetch(
     if limit and not inventory:
         raise click.UsageError("--limit is for an inventory")
     place = _writable(archive) if archive else None
+    terminal.outlive_readers()
     with configuration():
         overrides = planning.overrides(settings, ())
         if inventory:

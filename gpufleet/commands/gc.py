@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import garbage, terminal
@@ -34,6 +33,7 @@ def gc(inventory: Path, limit: tuple[str, ...], models: bool, yes: bool) -> None
     from gpufleet.inventory import from_file
     from operations.errands import Boxes  # the only way to a box; it brings pyinfra and paramiko, so only here
 
+    terminal.outlive_readers()
     with configuration():
         fleet = from_file(enter(inventory))
         boxes = Boxes(fleet, fleet.select(limit, ()))
@@ -67,7 +67,7 @@ def agreed(yes: bool, found: Mapping[str, Mapping[str, Any]], models: bool) -> b
 
 def show(found: Mapping[str, Mapping[str, Any]], models: bool) -> None:
     """Print a table of each box, then its sum."""
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    console = terminal.screen()
     for name, answer in found.items():
         rows = garbage.rows(answer["items"])
         if rows:

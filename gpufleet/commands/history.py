@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import history as events
@@ -55,7 +53,7 @@ def history(inventory: Path, what: str | None, lines: int, steps: bool, as_json:
 
 def show(found: list[dict[str, Any]]) -> None:
     """Print a line for each event."""
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    console = terminal.screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in events.COLUMNS:
         table.add_column(title, overflow="fold")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 
@@ -20,6 +21,7 @@ def hold(inventory: Path, what: str) -> None:
 
     Exit codes: 0 done; 1 it failed; 2 the call or the configuration is wrong.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what)
 
@@ -45,6 +47,7 @@ def unhold(inventory: Path, what: str) -> None:
 
     Exit codes: 0 done; 1 it failed; 2 the call or the configuration is wrong.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from pathlib import Path
 
 import click
 
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
+from gpufleet.terminal import PIPE_CLOSED
 
 
 @click.command()
@@ -27,7 +30,7 @@ def logs(inventory: Path, what: str, lines: int, follow: bool) -> None:
         errand = reach.errand(inventory, what, interrupted="")
     if follow:
         spec = {"instances": errand.names, "lines": lines}
-        errand.boxes.call("follow", {errand.box: spec}, say=lambda _, line: reach.say(line))
+        errand.boxes.call("follow", {errand.box: spec}, say=lambda _, line: shown(line))
     else:
         for name in errand.names:
             answer = errand.call("journal", {"lines": 0, "instance": name, "log": lines})
@@ -38,3 +41,12 @@ def logs(inventory: Path, what: str, lines: int, follow: bool) -> None:
             for line in answer["log"]:
                 reach.say(line)
     reach.finish(errand.boxes, errand.inventory)
+
+
+def shown(line: str) -> None:
+    """A line as it comes; the end when nobody reads any more, which no other thread can be asked for."""
+    try:
+        reach.say(line)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(PIPE_CLOSED)

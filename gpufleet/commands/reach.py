@@ -8,6 +8,7 @@ import shlex
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,7 +19,6 @@ from gpufleet import masking, paths, target
 from gpufleet.commands.folder import enter
 from gpufleet.errors import BOX_FAILED, DONE, LOCKED, BoxError
 from gpufleet.fleet import Fleet
-from gpufleet.status import lock_of
 from gpufleet.status_view import locked
 from gpufleet.terminal import plain
 
@@ -81,6 +81,7 @@ class Errand:
     """Something to be done on the instances of one box, one after another.
 
     + facts: what the look at it told; + names: the instances that are meant
+    + inventory: as the caller has to write it; + path: as it is; + reports: where the reports of its runs lie
     """
 
     boxes: Any
@@ -88,6 +89,8 @@ class Errand:
     facts: Mapping[str, Any]
     names: list[str]
     inventory: str
+    path: Path
+    reports: Path
 
     def known(self, instance: str) -> Mapping[str, Any]:
         """What the look told of an instance."""
@@ -118,15 +121,25 @@ class Errand:
                 break
         finish(self.boxes, self.inventory)
 
-    def refuse_locked(self, what: str) -> None:
-        """End with 4 while another run holds the fleet's lock: it may be about to switch the same instance."""
-        if lock := lock_of(self.facts):
-            say(
-                f"gpufleet: {self.box} is {locked(lock)}. No {what} now: wait for it; if it is dead, "
-                f"`gpufleet unlock {self.inventory}`",
-                err=True,
-            )
-            sys.exit(LOCKED)
+    @contextmanager
+    def locked(self, verb: str) -> Iterator[None]:
+        """Hold the fleet's lock, as a deploy does; end with 4 when another run does, 1 when the box does not answer."""
+        what = f"{verb} of {', '.join(f'{self.box}/{name}' for name in self.names)} of {self.path}"
+        try:
+            other = self.boxes.lock(self.box, self.reports, what)
+            if other:
+                say(
+                    f"gpufleet: {self.box} is {locked(other)}. No {verb} now: wait for it; if it is dead, "
+                    f"`gpufleet unlock {self.inventory}`",
+                    err=True,
+                )
+                sys.exit(LOCKED)
+            yield
+        except BoxError as error:
+            say(str(explained(error, self.inventory)), err=True)
+            sys.exit(BOX_FAILED)
+        finally:
+            self.boxes.unlock()
 
 
 def errand(inventory: Path, word: str, **more: Any) -> Errand:
@@ -137,7 +150,9 @@ def errand(inventory: Path, word: str, **more: Any) -> Errand:
     if meant.box not in boxes.facts:
         finish(boxes, shown(fleet), BOX_FAILED)
     facts = boxes.facts[meant.box]
-    return Errand(boxes, meant.box, facts, target.instances_of(facts, meant), shown(fleet))
+    return Errand(
+        boxes, meant.box, facts, target.instances_of(facts, meant), shown(fleet), fleet.inventory, fleet.reports_folder
+    )
 
 
 def took(answer: Mapping[str, Any]) -> str:

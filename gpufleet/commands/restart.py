@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 
@@ -19,14 +20,14 @@ def restart(inventory: Path, what: str) -> None:
     """Stop and start an instance of INVENTORY on the release that it has, and prove by its gate that it serves.
 
     Of a box with several instances each is done, one at a time. It goes on when this program ends; the same call again
-    follows it.
+    follows it. Meanwhile it holds the fleet's lock, so that no deploy comes between.
 
     Exit codes: 0 done; 1 it failed, or does not pass its gate; 2 the call or the configuration is wrong; 4 another run
     holds the fleet's lock; 130 interrupted, the restart goes on.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what, interrupted=INTERRUPTED)
-    errand.refuse_locked("restart")
 
     def one(name: str) -> bool:
         who = f"{errand.box}/{name}"
@@ -38,4 +39,5 @@ def restart(inventory: Path, what: str) -> None:
             reach.say(line)
         return True
 
-    errand.each(errand.names, one)
+    with errand.locked("restart"):
+        errand.each(errand.names, one)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from gpufleet import target
+from gpufleet import target, terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import Wrong, configuration
 
@@ -23,11 +23,12 @@ def rollback(inventory: Path, what: str, to: str | None) -> None:
     Nothing is downloaded or built: it costs the restart. Of a box with several instances each is done, one at a time.
     The instance is held then: deploys leave it as it is until `gpufleet unhold`. If the older release does not pass
     its gate either, the box puts the present one back, and that is a failure. It goes on when this program ends;
-    the same call again follows it.
+    the same call again follows it. Meanwhile it holds the fleet's lock, so that no deploy comes between.
 
     Exit codes: 0 done; 1 it failed; 2 the call or the configuration is wrong; 4 another run holds the fleet's lock;
     130 interrupted, the rollback goes on.
     """
+    terminal.outlive_readers()
     with configuration():
         errand = reach.errand(inventory, what, interrupted=INTERRUPTED)
         names, digest = errand.names, None
@@ -36,7 +37,6 @@ def rollback(inventory: Path, what: str, to: str | None) -> None:
             names = [name]
         else:
             refuse_twice(errand)
-    errand.refuse_locked("rollback")
 
     def one(name: str) -> bool:
         who = f"{errand.box}/{name}"
@@ -51,7 +51,8 @@ def rollback(inventory: Path, what: str, to: str | None) -> None:
         reach.say(f"{who}: held: deploys leave it as it is, until `gpufleet unhold {errand.inventory} {who}`")
         return True
 
-    errand.each(names, one)
+    with errand.locked("rollback"):
+        errand.each(names, one)
 
 
 def refuse_twice(errand: reach.Errand) -> None:

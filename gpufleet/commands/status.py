@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from gpufleet import status as states
@@ -78,7 +77,7 @@ def one(fleet: Fleet, name: str, facts: Mapping[str, Any], serving: Mapping[str,
 
 def show(found: list[dict[str, Any]], inventory: str, clear: bool) -> None:
     """Print a table, then a line for each thing to be known besides."""
-    console = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+    console = terminal.screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in view.COLUMNS:
         table.add_column(title, overflow="fold")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.status_view import locked
@@ -24,6 +25,7 @@ def unlock(inventory: Path, yes: bool) -> None:
     Exit codes: 0 done, or nothing is locked, or not confirmed; 1 a box failed; 2 the call or the configuration is
     wrong, or there is no terminal to ask in.
     """
+    terminal.outlive_readers()
     with configuration():
         fleet = reach.fleet_of(inventory)
         boxes = reach.connect(fleet, list(fleet.boxes))

@@ -27,6 +27,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     speculation,
     stack,
     toolkit,
+    units,
 )
 from gpufleet.rules.base import Finding, check, silenced, silenced_by
 

@@ -91,8 +91,8 @@ def disk_space(plan: BoxPlan) -> Said:
     remedy="Stop what holds it, or give the instance another `port`.",
 )
 def port_taken(plan: BoxPlan) -> Said:
-    """Something else listens on an instance's port, another instance of the box that stays holds it still, or two
-    instances want the same one. An instance that leaves `serve` gives up its port and does not count."""
+    """Something else listens on an instance's port, or two instances want the same one. An instance of the box that
+    leaves `serve`, or moves to another port, gives it up and does not count."""
     wanted: dict[int, str] = {}
     for instance in plan.instances:
         if instance.port in wanted:
@@ -102,20 +102,13 @@ def port_taken(plan: BoxPlan) -> Said:
             )
         wanted[instance.port] = instance.name
         holder = (plan.facts.get("ports") or {}).get(str(instance.port))
-        if holder and not _is_ours(holder, instance.name, plan):
+        if holder and not str(holder.get("unit") or "").startswith("gpufleet-"):
             who = holder.get("unit") or holder.get("command") or "another program"
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
-                f"stop it, or set another `port` for {instance.name} (in two deploys, when two change places)",
+                f"stop it, or set another `port` for {instance.name}",
             )
-
-
-def _is_ours(holder: Mapping[str, Any], name: str, plan: BoxPlan) -> bool:
-    """Whether the instance itself holds the port, or one that leaves and so gives it up."""
-    unit = str(holder.get("unit") or "")
-    others = {f"gpufleet-{instance.name}.service" for instance in plan.instances if instance.name != name}
-    return unit.startswith("gpufleet-") and unit not in others
 
 
 @rule(

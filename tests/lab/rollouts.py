@@ -7,12 +7,13 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lab import state
 from tests.command import GPUFLEET, run
-from tests.lab.clients import Clients
+from tests.lab.clients import Clients, most_at_once
 from tests.lab.support import Done, SmallLab, deploy
 
 UNIT = "gpufleet-standin.service"
@@ -75,3 +76,37 @@ class Fleet:
 def seconds(at: str) -> float:
     """A time of the journal, which has no fractions, as seconds since the epoch."""
     return datetime.strptime(at, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+
+
+def assert_in_waves(fleet: Fleet, waves: list[list[str]], limit: int, **settings: Any) -> None:
+    """A deploy of these settings switches the boxes wave by wave, as clients see it."""
+    with fleet.clients() as clients:
+        fleet.want(**settings)
+        before = fleet.pids()
+        done = fleet.deploy()
+    assert done.code == 0, done.output
+    down = clients.outages()
+    assert {box: len(found) for box, found in down.items()} == dict.fromkeys(fleet.boxes, 1)
+    for earlier, later in pairwise(waves):
+        assert max(down[box][0].last for box in earlier) < min(down[box][0].first for box in later), (earlier, later)
+    assert 1 <= most_at_once(found[0] for found in down.values()) <= limit
+    for box, (outage,) in down.items():
+        began, ended = switched(fleet, box)
+        assert began <= outage.first and outage.last <= ended + 1, f"{box} was down, and not for its restart"
+        assert fleet.lab.sh(box, f"systemctl show -P NRestarts {UNIT}") == "0"
+    assert not set(before.items()) & set(fleet.pids().items())
+    assert len(set(fleet.releases().values())) == 1
+
+
+def switched(fleet: Fleet, box: str) -> tuple[float, float]:
+    """When the last activation of a box stopped its service, and when it was through its gate."""
+    journal = fleet.journal(box)
+    stopped = [event["at"] for event in journal if event.get("step") == "stopping"]
+    passed = [event["at"] for event in journal if event["event"] == "activated"]
+    return seconds(stopped[-1]), seconds(passed[-1])
+
+
+def report(fleet: Fleet) -> dict[str, Any]:
+    """The report of the last run."""
+    *_, newest = sorted((fleet.folder / "inventory" / "reports").rglob("*.json"))
+    return dict(json.loads(newest.read_text()))

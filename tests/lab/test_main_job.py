@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import time
 import urllib.request
@@ -12,15 +11,11 @@ from typing import Any
 
 import pytest
 
-from gpufleet.inventory import load
-from gpufleet.layers import Layer
-from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.spelling import config
 from lab import state
 from tests.golden import test_reference_boxes as golden
-from tests.golden.environments import NAMESPACE
+from tests.lab.parser import assert_read, namespace, namespaces, planned, recipe
 from tests.lab.support import SmallLab, deploy, small_lab
-from tests.unit.fleets import cpu_facts, plan
 
 pytestmark = pytest.mark.lab
 
@@ -201,75 +196,6 @@ def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) 
     assert done.code == 0, done.output
 
 
-def namespaces(lab: SmallLab, pages: list[str], *options: str) -> list[dict[str, Any]]:
-    """What vLLM's own parser, in the runtime on a box, makes of configurations."""
-    root = lab.where.boxes / "lab-1" / "root" / "root"
-    (root / "namespace.py").write_text(NAMESPACE.read_text())
-    names = [f"golden-{number}.yaml" for number in range(len(pages))]
-    for name, page in zip(names, pages, strict=True):
-        (root / name).write_text(page)
-    python = "cd /root && VLLM_LOGGING_LEVEL=ERROR $(ls -d /opt/gpufleet/runtimes/*)/bin/python"
-    words = " ".join([*options, *names])
-    lines = lab.sh("lab-1", f"{python} namespace.py {words} 2>/dev/null").splitlines()
-    return [json.loads(line) for line in lines[-len(pages) :]]
-
-
-def namespace(lab: SmallLab, page: str) -> dict[str, Any]:
-    return namespaces(lab, [page])[0]
-
-
-def part_of(got: Any, wanted: Any) -> Any:
-    """What `got` says of the keys in `wanted`: the parser fills the others with its defaults."""
-    if isinstance(wanted, dict) and isinstance(got, dict):
-        return {key: part_of(value, wanted[key]) for key, value in got.items() if key in wanted}
-    return got
-
-
-def assert_read(found: dict[str, Any], args: dict[str, Any]) -> None:
-    """Each flag of the plan has the plan's value in the namespace; one that is null keeps the parser's own default."""
-    for flag, wanted in args.items():
-        negative = flag.startswith("no-") and isinstance(wanted, bool)
-        name = flag.removeprefix("no-").replace("-", "_") if negative else flag.replace("-", "_")
-        got = found[name]
-        if isinstance(wanted, dict) and not isinstance(got, dict):
-            got = json.loads(got)
-        if isinstance(wanted, str) and isinstance(got, list) and wanted.startswith("["):
-            wanted = json.loads(wanted)
-        if negative:
-            wanted = not wanted
-        if name == "served_model_name" and isinstance(wanted, str):
-            wanted = [wanted]
-        assert part_of(got, wanted) == wanted, f"{flag}: the plan says {wanted!r}, the parser reads {got!r}"
-
-
-def recipe() -> BoxPlan:
-    """Flags of the reference boxes, with every kind of value: numbers, words, switches on and off, lists, mappings."""
-    args = {
-        "dtype": "half",
-        "kv-cache-dtype": "fp8_e4m3",
-        "max-model-len": 200000,
-        "max-num-seqs": 3,
-        "gpu-memory-utilization": 0.92,
-        "enable-prefix-caching": False,
-        "enable-chunked-prefill": True,
-        "async-scheduling": False,
-        "enforce-eager": False,
-        "language-model-only": True,
-        "disable-custom-all-reduce": True,
-        "reasoning-parser": "qwen3",
-        "enable-auto-tool-choice": True,
-        "tool-call-parser": "qwen3_coder",
-        "cudagraph-capture-sizes": [4, 8, 12],
-        "allowed-origins": '["http://a.example", "*"]',  # the parser wants this list as JSON
-        "additional-config": {"gdn_prefill_backend": "flashqla_legacy", "say": 'don\'t "quote" ü'},
-        "speculative-config": {"method": "mtp", "num_speculative_tokens": 3, "draft_sample_method": "probabilistic"},
-        "compilation-config": {"mode": 3, "pass_config": {"fuse_norm_quant": False}},
-        "override-generation-config": {"temperature": 0.6, "top_k": 20, "min_p": 0},
-        "seed": None,
-    }
-    return plan(cpu_facts(), layers={"all": [Layer("group_data/all.py", {"serve_args": args})]})
-
-
 def test_the_genuine_parser_reads_what_the_plan_says(lab: SmallLab, folder: Path) -> None:
     (instance,) = recipe().instances
     found = namespace(lab, config(instance.args))
@@ -287,16 +213,6 @@ def test_the_genuine_parser_makes_of_the_reference_boxes_what_the_recipes_say(la
     found = namespaces(lab, [golden.rendered(name) for name in names], "--changed")
     for name, got in zip(names, found, strict=True):
         assert got == json.loads(golden.golden(name).read_text(encoding="utf-8")), name
-
-
-def planned(lab: SmallLab, folder: Path, name: str) -> dict[str, Any]:
-    """The flags that the plan of one box says, made from the owner's folder and the box's facts as deploys do."""
-    source = folder / "inventory" / "home.py"
-    (line,) = [line for line in source.read_text().splitlines() if line.startswith("boxes = ")]
-    models = Path(state.load(lab.where).model["catalogue"]).parent
-    fleet = load(ast.literal_eval(line.removeprefix("boxes = ")), source, [models])
-    found = plan_box(fleet.boxes[name], fleet.facts[name], fleet.layers, fleet.stacks, fleet.models)
-    return found.instances[0].args
 
 
 def test_a_false_that_is_written_as_it_stands_would_be_lost(lab: SmallLab) -> None:

@@ -6,15 +6,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.lab.clients import completes, most_at_once
-from tests.lab.rollouts import BOOKS, MODEL, UNIT, Fleet, seconds
+from tests.lab.clients import completes
+from tests.lab.rollouts import BOOKS, MODEL, Fleet, assert_in_waves, report
 from tests.lab.support import Done, small_lab, started, wait_for
 
 pytestmark = pytest.mark.lab
@@ -37,37 +36,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         yield found
 
 
-def assert_in_waves(fleet: Fleet, waves: list[list[str]], limit: int, **settings: Any) -> None:
-    """A deploy of these settings switches the boxes wave by wave, as clients see it."""
-    with fleet.clients() as clients:
-        fleet.want(**SETTINGS, **settings)
-        before = fleet.pids()
-        done = fleet.deploy()
-    assert done.code == 0, done.output
-    down = clients.outages()
-    assert {box: len(found) for box, found in down.items()} == dict.fromkeys(fleet.boxes, 1)
-    for earlier, later in pairwise(waves):
-        assert max(down[box][0].last for box in earlier) < min(down[box][0].first for box in later), (earlier, later)
-    assert 1 <= most_at_once(found[0] for found in down.values()) <= limit
-    for box, (outage,) in down.items():
-        began, ended = switched(fleet, box)
-        assert began <= outage.first and outage.last <= ended + 1, f"{box} was down, and not for its restart"
-        assert fleet.lab.sh(box, f"systemctl show -P NRestarts {UNIT}") == "0"
-    assert not set(before.items()) & set(fleet.pids().items())
-    assert len(set(fleet.releases().values())) == 1
-
-
-def switched(fleet: Fleet, box: str) -> tuple[float, float]:
-    """When the last activation of a box stopped its service, and when it was through its gate."""
-    journal = fleet.journal(box)
-    stopped = [event["at"] for event in journal if event.get("step") == "stopping"]
-    passed = [event["at"] for event in journal if event["event"] == "activated"]
-    return seconds(stopped[-1]), seconds(passed[-1])
-
-
 def test_an_upgrade_goes_in_waves(fleet: Fleet) -> None:
     waves = [[CANARY], ["lab-2", "lab-3"], ["lab-4", "lab-5"], ["lab-6", "lab-7"], ["lab-8"]]
-    assert_in_waves(fleet, waves, 2, serve_args=ARGS)
+    assert_in_waves(fleet, waves, 2, **SETTINGS, serve_args=ARGS)
 
 
 @pytest.mark.large
@@ -78,7 +49,7 @@ def test_an_upgrade_of_twenty_boxes(tmp_path: Path) -> None:
         done = fleet.deploy()
         assert done.code == 0, done.output
         waves = [TWENTY[:1], TWENTY[1:6], TWENTY[6:11], TWENTY[11:16], TWENTY[16:]]
-        assert_in_waves(fleet, waves, 5, serve_args=ARGS)
+        assert_in_waves(fleet, waves, 5, **SETTINGS, serve_args=ARGS)
 
 
 BAD = {
@@ -132,12 +103,6 @@ def assert_no_success(fleet: Fleet, done: Done, releases: dict[str, str]) -> Non
     for box, item in told["boxes"].items():
         assert (item["instances"]["standin"]["before"], item["instances"]["standin"]["after"]) == (releases[box],) * 2
         assert item["instances"]["standin"]["gate"] is None
-
-
-def report(fleet: Fleet) -> dict[str, Any]:
-    """The report of the last run."""
-    *_, newest = sorted((fleet.folder / "inventory" / "reports").rglob("*.json"))
-    return dict(json.loads(newest.read_text()))
 
 
 def test_then_the_good_release_is_deployed_and_nothing_is_left_to_do(fleet: Fleet) -> None:

@@ -109,7 +109,7 @@ class _Server(paramiko.ServerInterface):
             spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
             if self.name in self.boxes.hung:
                 return
-            if verb and not self.boxes.kit and verb[1] not in self.boxes.answers:
+            if verb and not self.boxes.kit and verb[1] not in {*self.boxes.answers, "lock"}:
                 return
             text = self._verb(verb[1], json.loads(spec)) if verb else f"GPUFLEET:AS:\n{self._look()}"
             channel.sendall(f"{text}\n".encode())
@@ -120,6 +120,8 @@ class _Server(paramiko.ServerInterface):
         return json.dumps({"event": "result", "facts": self.boxes.facts[self.name]})
 
     def _verb(self, verb: str, spec: dict[str, Any]) -> str:
+        if not self.boxes.kit and verb == "lock":  # which nobody else has
+            return json.dumps({"event": "result", "held": True, "lock": {"id": spec["id"]}})
         if not self.boxes.kit:
             return "\n".join(json.dumps(event) for event in self.boxes.answers[verb])
         try:

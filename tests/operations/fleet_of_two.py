@@ -46,6 +46,8 @@ class Boxes:
         self.answers: dict[str, Any] = {}
         self.called: list[tuple[str, str, dict[str, Any]]] = []
         self.looks = 0
+        self.locked: list[str] = []
+        self.unlocked = 0
         self.hosts: dict[str, None] = {}
         self.options: dict[str, Any] = {}
         self.on_look: Callable[[], None] = lambda: None
@@ -59,6 +61,14 @@ class Boxes:
         self.looks += 1
         self.on_look()
         return self.facts
+
+    def lock(self, box: str, folder: Path, what: str) -> dict[str, Any] | None:
+        self.locked.append(what)
+        held = self.facts[box].get("lock")
+        return held if held and held["until"] > NOW else None
+
+    def unlock(self) -> None:
+        self.unlocked += 1
 
     def call(
         self, verb: str, specs: Mapping[str, Any], say: Callable[[str, str], None] | None = None

@@ -131,9 +131,12 @@ class Fleet:
         return {"restarted": True, "seconds": self.seconds, "gate": {"completion": "42"}, "warnings": []}
 
     def _rollback(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-        assert spec["hold"] is False
+        assert spec.get("hold", True) is (spec["to"] is None)  # by hand it is held
         self.back.append(name)
-        self._now(name, spec["to"])
+        self._now(name, spec["to"] or OLD)
+        return {"restarted": True, "seconds": self.seconds, "gate": {}, "warnings": []}
+
+    def _restart(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         return {"restarted": True, "seconds": self.seconds, "gate": {}, "warnings": []}
 
     def _serving(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.command import GPUFLEET, REPOSITORY, deploy, owners_folder, run
+from tests.command import GPUFLEET, PYINFRA, REPOSITORY, deploy, owners_folder, run
 
 # Nobody answers there (RFC 5737): a test that got so far would wait for the connection to time out and exit with 1.
 INVENTORY = """
@@ -54,6 +54,7 @@ def test_a_wrong_configuration(tmp_path: Path, pages: dict[str, str], says: list
         (["--limit", "box-1", "--exclude", "box-1"], "leave no box"),
         (["--serial"], "--serial is not for fleets"),
         (["--no-wait"], "--no-wait is not for fleets"),
+        (["--parallel", "-1"], "--parallel is a number of boxes: 1 or more"),
         (["--data", "serve_arg=1"], "did you mean 'serve_args'?"),
     ],
 )
@@ -62,6 +63,18 @@ def test_a_wrong_call(tmp_path: Path, options: list[str], says: str) -> None:
     assert done.returncode == 2, done.stdout
     assert says in done.stdout
     assert "Connecting to hosts" not in done.stdout and "Traceback" not in done.stdout
+
+
+@pytest.mark.parametrize("more", ["inventory/other.py", "deploy.py"])
+@pytest.mark.parametrize("program", [PYINFRA, [*GPUFLEET, "deploy"]], ids=["pyinfra", "gpufleet"])
+def test_a_run_has_one_inventory_and_one_deploy_file(tmp_path: Path, more: str, program: list[str]) -> None:
+    folder = owners_folder(tmp_path, INVENTORY, inventory__other=INVENTORY)
+    words = ("inventory/home.py", more, "-y") if "deploy" in program else ("-y", "inventory/home.py", more, "deploy.py")
+    done = run(folder, *words, program=program)
+    assert done.returncode == 2 and "Traceback" not in done.stdout, done.stdout
+    second = "inventory/home.py" if "deploy" in program else more
+    assert f"a run has one inventory and one deploy file, not {second}, deploy.py" in done.stdout
+    assert "run each by itself" in done.stdout and "Connecting to hosts" not in done.stdout
 
 
 def test_an_inventory_that_is_not_there(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_a_job_tells_its_lines_and_how_it_failed(three: Boxes, tmp_path: Path) -
     done = run(three.folder(tmp_path), "rollback", "inventory/home.py", "cpu-1", program=GPUFLEET)
     assert done.returncode == 1, done.stdout
     assert "cpu-1: stopping it\n" in done.stdout and "cpu-1: no draft was made. Look at the model." in done.stdout
-    assert three.logins == {"cpu-1": 1} and three.asked == [("cpu-1", "job")]
+    assert three.logins == {"cpu-1": 1} and [verb for _, verb in three.asked] == ["lock", "job", "lock"]
 
 
 def test_a_log_is_followed_line_by_line(three: Boxes, tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def started(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 def test_an_interrupt_leaves_it_running_and_says_so(three: Boxes, tmp_path: Path, command: str) -> None:
     three.facts["cpu-1"] = {**CPU, "instances": {"qwen": instance()}}
     process = started(three.folder(tmp_path), command, "inventory/home.py", "cpu-1")
-    while not three.asked and process.poll() is None:
+    while ("cpu-1", "job") not in three.asked and process.poll() is None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()

@@ -123,10 +123,10 @@ def test_a_deploy_that_was_killed_leaves_a_lock_that_the_next_takes_over(tmp_pat
             fleet.boxes.facts[name]["lock"] = json.loads(fleet.lock_of(name).read_text())
         done = deploy(folder, "-y")
         assert done.returncode == 0 and held(fleet) == [], done.stdout
-        assert "the lock of a deploy that is gone is taken over" in done.stdout
+        assert "the lock of a run that is gone is taken over" in done.stdout
 
 
-SOON = "import pyinfra_cli; from operations import lock; lock.RENEW_SECONDS = 0.2; "
+SOON = "import pyinfra_cli; from operations import lease; lease.RENEW_SECONDS = 0.2; "
 
 
 def test_a_run_whose_lock_was_broken_ends_before_its_next_operation(tmp_path: Path) -> None:

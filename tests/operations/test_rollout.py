@@ -30,6 +30,9 @@ def test_canary_then_batches_in_order_and_never_too_many_down(tmp_path: Path) ->
         assert fleet.most_down == 2
         assert "Wave 1 of 5: box-1 (canary of cpu, vllm-0.27.1-cpu)" in done.stdout
         assert "Wave 2 of 5: box-2, box-3 (25 %)" in done.stdout
+        before, in_waves = done.stdout.split("Starting operation: Wave 1", 1)
+        assert "] No changes" in before and "] No changes" not in in_waves, done.stdout  # nothing of whom it is not for
+        assert in_waves.count("] Success") == 8
         assert all("restarted" in state(done.stdout, f"box-{number}") for number in range(1, 9))
         # between two waves all that were switched are asked again, and after the last nobody is
         assert fleet.verbs("box-1") == ["lock", "release", "activate", *["serving"] * 4, "lock"]
@@ -166,3 +169,15 @@ def test_a_dry_run_shows_the_change_and_touches_nothing(tmp_path: Path) -> None:
         done = deploy(folder, "--dry")
         assert done.returncode == 5 and fleet.calls == [], done.stdout
         assert report(folder)["end"] == "would change" and report(folder)["dry"]
+
+
+def test_an_owners_drop_in_is_named_and_left_and_nothing_is_changed_for_it(tmp_path: Path) -> None:
+    path = f"/etc/systemd/system/gpufleet-{MODEL}.service.d/override.conf"
+    with rolling(tmp_path / "boxes", box_1=new_digest()) as fleet:
+        fleet.boxes.facts["box-1"]["instances"][MODEL]["service"]["drop_ins"] = [path]
+        folder = fleet.folder(tmp_path)
+        for option in ("--dry", "-y", "-y"):
+            done = deploy(folder, option)
+            assert done.returncode == 0 and fleet.calls == [], done.stdout
+            assert f"warning GF611 unit-drop-in: {path} changes the unit of {MODEL}" in done.stdout
+            assert state(done.stdout, "box-1") == "serving, nothing to do"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,6 +105,8 @@ def test_while_a_deploy_holds_the_lock_nothing_is_switched(boxes: Boxes, command
     boxes.all["second"]["lock"] = {**LOCK, "until": BEFORE}
     boxes.answers["job"] = working
     assert gpufleet(command, "second").exit_code == 0
+    assert len(boxes.locked) == boxes.unlocked == 2
+    assert boxes.locked[1] == f"{command} of second/qwen of {Path.cwd()}/inventory/home.py"
 
 
 @pytest.mark.parametrize("command", ["rollback", "restart", "hold", "unhold", "logs"])

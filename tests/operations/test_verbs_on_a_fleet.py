@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpufleet import known
 from gpufleet.commands import status as status_command
 from gpufleet.errors import BoxError
 from tests.command import in_a_terminal
@@ -133,7 +134,7 @@ def test_a_diff_as_json(planned: Boxes) -> None:
     page = json.loads(done.stdout)
     assert done.exit_code == 5 and page["schema"] == 1
     one, second = page["boxes"]
-    assert one == {"name": "one", "error": None, "refused": [], "changes": [], "held": {}, "instances": []}
+    assert one == {"name": "one", "error": None, "refused": [], "drift": [], "changes": [], "held": {}, "instances": []}
     (changed,) = second["instances"]
     assert changed["from"] == NEW and len(changed["to"]) == 16 and changed["reasons"]
     assert {file["path"]: file["kind"] for file in changed["files"]}["serve.yaml"] == "changed"
@@ -242,3 +243,15 @@ def test_a_box_that_is_off_keeps_unlock_from_being_sure(boxes: Boxes) -> None:
     done = gpufleet("unlock", "--yes")
     assert done.exit_code == 1 and "nothing is locked on the boxes that answer" in done.output
     assert "second: it is off. Turn it on." in done.output
+
+
+def test_settings_of_the_run_that_differ_are_refused_as_a_deploy_refuses_them(boxes: Boxes) -> None:
+    page = Path("inventory/home.py")
+    page.write_text(page.read_text().replace("globals()", 'boxes[1][1]["rollout"] = {"batch": 3}\nglobals()'))
+    for name, facts in boxes.all.items():
+        known.keep(Path("inventory/facts/home"), name, facts)
+    for command in ("plan", "diff"):
+        done = gpufleet(command)
+        assert done.exit_code == 2, done.output
+        assert "rollout.batch is '25%' for one and 3 for second" in done.output, done.output
+        assert gpufleet(command, "--limit", "second").exit_code in (0, 5)

@@ -117,7 +117,20 @@ def test_names_and_numbers_go_and_the_hardware_stays() -> None:
     answer["nvidia_packages"] = {"nvidia-driver-580": package}
     answer["ports"] = {"8000": {"pid": 5, "command": "secret", "unit": "secret.service"}}
     answer["errors"] = [{"source": "x", "message": f"turing-1: turing-12 {UUID} http://mirror.home/"}]
+    service = {"active": "active", "sub": "running", "enabled": True, "pid": 7, "restarts": 0, "since": None}
+    held = {"since": "2026-11-29T17:40:00Z", "by": "secret@turing-1", "digest": "1" * 16}
+    answer["instances"] = {
+        "tiny": {
+            "current": None, "releases": [], "drift": [], "gated": None, "stale": False, "port": None,
+            "gpus": [OTHER, UUID.replace("0b", "0c")], "held": held, "service": service,
+        }
+    }  # fmt: skip
+    answer["lock"] = {
+        "id": "1", "who": "secret", "host": "turing-1", "pid": 7, "run": None, "what": None,
+        "since": "2026-11-29T17:40:00Z", "until": "2026-11-29T17:50:00Z",
+    }  # fmt: skip
     before = copy.deepcopy(answer)
+    assert facts.problems(before) == []
     clean = anonymous(answer)
     assert answer == before
     assert facts.problems(clean) == [] and anonymous(clean) == clean
@@ -127,6 +140,11 @@ def test_names_and_numbers_go_and_the_hardware_stays() -> None:
         "GPU-00000000-0000-0000-0000-000000000001",
         "GPU-00000000-0000-0000-0000-000000000002",
     ]
+    assert clean["instances"]["tiny"]["gpus"] == [
+        "GPU-00000000-0000-0000-0000-000000000002",
+        "GPU-00000000-0000-0000-0000-000000000000",
+    ]
+    assert (clean["instances"]["tiny"]["held"]["by"], clean["lock"]) == (None, None)
     assert clean["xid"][0]["last"].endswith("GPU-00000000-0000-0000-0000-000000000002 has fallen off the bus.")
     assert (clean["hostname"], clean["machine_id"]) == ("box", None)
     assert clean["errors"][0]["message"].startswith("box: turing-12 GPU-00000000-0000-0000-0000-000000000001 http")

@@ -58,6 +58,7 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
         "current": box.digest,
         "releases": sorted([box.older, box.digest]),
         "drift": [],
+        "gpus": [],
         "gated": None,
         "stale": False,
         "port": None,
@@ -97,6 +98,22 @@ def test_a_manifest_that_is_not_the_one_the_release_is_named_by(box: Box) -> Non
     assert box.read()["drift"] == ["manifest.json: missing"]
 
 
+@pytest.mark.parametrize(
+    ("gate", "gpus"),
+    [
+        ('{"gpus": [{"uuid": "GPU-1", "need_mib": 9}]}', ["GPU-1"]),
+        ('{"gpus": []}', []),
+        ('{"gpus": [7]}', []),
+        ("[", []),
+    ],
+)
+def test_cards_of_an_instance_are_those_of_its_release(box: Box, gate: str, gpus: list[str]) -> None:
+    (box.home / "gates").mkdir()
+    (box.home / "gates" / f"{box.digest}.json").write_text(gate)
+    (box.home / "gates" / f"{box.older}.json").write_text('{"gpus": [{"uuid": "GPU-0"}]}')
+    assert box.read()["gpus"] == gpus
+
+
 def test_unit_missing_or_of_another_making(box: Box) -> None:
     box.unit.unlink()
     assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: missing"]
@@ -104,7 +121,7 @@ def test_unit_missing_or_of_another_making(box: Box) -> None:
     assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: modified"]
     box.unit.unlink()
     box.unit.symlink_to("/dev/null")
-    assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: modified"]
+    assert box.read()["drift"] == [f"/etc/systemd/system/{UNIT}: masked"]
 
 
 def test_current_absent_or_dangling(box: Box) -> None:
@@ -113,6 +130,7 @@ def test_current_absent_or_dangling(box: Box) -> None:
         "current": None,
         "releases": [box.older],
         "drift": [],
+        "gpus": [],
         "gated": None,
         "stale": False,
         "port": None,
@@ -153,6 +171,11 @@ ActiveState=active
 SubState=running
 UnitFileState=enabled
 InactiveExitTimestamp=Sun 2026-11-29 17:39:00 UTC
+LoadState=loaded
+FragmentPath=/etc/systemd/system/gpufleet-qwen.service
+DropInPaths=/run/systemd/system/service.d/zzz.conf /run/systemd/system/gpufleet-qwen.service.d/a b.conf \
+/etc/systemd/system/gpufleet-.service.d/all.conf
+NeedDaemonReload=yes
 ActiveEnterTimestamp=Sun 2026-11-29 17:40:00 UTC
 InactiveEnterTimestamp=
 
@@ -162,6 +185,10 @@ Id=gpufleet-bad.service
 ActiveState=failed
 SubState=failed
 UnitFileState=linked
+LoadState=masked
+FragmentPath=/run/systemd/transient/gpufleet-bad.service
+DropInPaths=
+NeedDaemonReload=no
 ActiveEnterTimestamp=
 InactiveEnterTimestamp=Sun 2026-11-29 18:00:01 UTC
 """
@@ -183,6 +210,13 @@ def test_services_in_one_call() -> None:
         "pid": 812,
         "restarts": 2,
         "since": "2026-11-29T17:40:00Z",
+        "masked": False,
+        "fragment": "/etc/systemd/system/gpufleet-qwen.service",
+        "drop_ins": [
+            "/etc/systemd/system/gpufleet-.service.d/all.conf",
+            "/run/systemd/system/gpufleet-qwen.service.d/a b.conf",
+        ],
+        "unread": True,
     }
     assert found["bad"] == {
         "active": "failed",
@@ -191,6 +225,10 @@ def test_services_in_one_call() -> None:
         "pid": None,
         "restarts": 5,
         "since": "2026-11-29T18:00:01Z",
+        "masked": True,
+        "fragment": "/run/systemd/transient/gpufleet-bad.service",
+        "drop_ins": [],
+        "unread": False,
     }
     assert found["lost"] == services.UNKNOWN
 

@@ -15,6 +15,7 @@ from gpufleet.plan import Box, BoxPlan, plan_box
 from gpufleet.rules import Finding, check, silenced, silenced_by
 from gpufleet.rules.base import LEVELS, RULES, rule
 from tests.unit import (
+    test_crossing,
     test_rules_driver,
     test_rules_engine,
     test_rules_flags,
@@ -23,6 +24,7 @@ from tests.unit import (
     test_rules_memory,
     test_rules_offloading,
     test_rules_stack,
+    test_rules_units,
 )
 from tests.unit.findings import Case, cards, engine, identify, served
 from tests.unit.fleets import cpu_facts, gpu_facts, plan, product_stacks
@@ -31,6 +33,7 @@ from tests.unit.topologies import SCENARIOS
 CASES: list[Case] = [
     case
     for module in (
+        test_crossing,
         test_rules_driver,
         test_rules_engine,
         test_rules_flags,
@@ -39,6 +42,7 @@ CASES: list[Case] = [
         test_rules_memory,
         test_rules_offloading,
         test_rules_stack,
+        test_rules_units,
     )
     for case in module.CASES
 ]

@@ -28,7 +28,6 @@ def two_disks(free: int = 10_000, **models: Any) -> dict[str, Any]:
 UPGRADES = {"enabled": True, "blacklist": ["linux-"]}
 SAFE = {"enabled": True, "blacklist": ["nvidia", "libnvidia", "linux-"]}
 SAVING = {"cores": 8, "threads": 16, "governor": "powersave"}
-SWAPPED = [{"model": "tiny", "name": "b"}, "tiny"]
 NO_PACKAGES = [{"source": "packages", "message": "no answer"}]
 TWO_PORTS = [{"model": "tiny", "port": 8000}, {"model": "tiny", "name": "b", "port": 8000}]
 
@@ -57,7 +56,6 @@ CASES = [
     Case("GF603", "error", "gpufleet/models has 900 MiB free, 1029 MiB are", plan(cpu_facts(disks=two_disks()))),
     Case("GF603", "error", "/opt/gpufleet has 900 MiB free", plan(cpu_facts(disks=two_disks(900, mount="/")))),
     Case("GF604", "error", "my-llm.service (pid 42)", plan(cpu_facts(ports=PORT))),
-    Case("GF604", "error", "gpufleet-tiny", plan(cpu_facts(ports=OURS), {"serve": SWAPPED})),
     Case("GF604", "error", "both want port 8000", plan(cpu_facts(), {"serve": TWO_PORTS})),
     Case("GF605", "warning", "timed out", plan(cpu_facts(errors=[{"source": "cpu", "message": "timed out"}]))),
     Case("GF606", "warning", "Package-Blacklist", gpu(unattended_upgrades=UPGRADES)),
