@@ -106,9 +106,7 @@ def test_of_a_kit_in_place_nothing_is_compiled(box: Box, tmp_path: Path, pushed:
     box.push()
     plain = tmp_path / "plain.pyz"
     plain.write_bytes(KIT.data)
-    command = [sys.executable, "-IS", "-c", COMPILED, str(box.path if pushed else plain)]
-    # the box's own python3 put it there
-    command[0] = "python3"
+    command = ["python3", "-ISc", COMPILED, str(box.path if pushed else plain)]  # whose byte code it is
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert bool(done.stdout.count("hostkit/")) is not pushed, done.stdout
 
@@ -128,10 +126,7 @@ def test_the_same_bytes_each_time(tmp_path: Path) -> None:
     plain.write_bytes(KIT.data)
     copies = [tmp_path / "a.pyz", tmp_path / "b.pyz"]
     for copy in copies:
-        call = (
-            f"import sys; sys.path.insert(0, {str(plain)!r}); from hostkit import bytecode; bytecode.add(*sys.argv[1:])"
-        )
-        subprocess.run([sys.executable, "-ISc", call, str(plain), str(copy)], check=True)
+        subprocess.run([sys.executable, "-ISc", kit_scripts.COMPILE, str(plain), str(copy)], check=True)
     assert copies[0].read_bytes() == copies[1].read_bytes()
     with zipfile.ZipFile(io.BytesIO(copies[0].read_bytes())) as archive:
         assert {entry.date_time for entry in archive.infolist()} == {bytecode.WHEN}
