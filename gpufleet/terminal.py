@@ -7,9 +7,10 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.table import Table
 
 # Control characters (C0 but for tab and newline, DEL, C1), those that turn the direction of a line, lone surrogates.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -27,6 +28,8 @@ def one_line(text: str) -> str:
 
 def add_row(table: Table, *cells: str) -> None:
     """A row whose cells are shown letter by letter: a card's name may have brackets, which rich reads as markup."""
+    from rich.text import Text
+
     table.add_row(*(Text(plain(cell)) for cell in cells))
 
 

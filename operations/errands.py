@@ -21,7 +21,7 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
-from operations import discovery, remote
+from operations import discovery, remote, transport
 from operations.contact import keep_failures_apart, remedy
 
 AT_ONCE = 50
@@ -47,6 +47,7 @@ class Boxes:
         for name in ("pyinfra", "paramiko"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
         keep_failures_apart()
+        transport.install()
         self.addresses = fleet.addresses
         self.packages = discovery.wanted_packages(fleet, {}) if packages else set()
         self.failures: dict[str, BoxError] = {
