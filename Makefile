@@ -1,7 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Everything they need is installed by them.
 PYTHON := .venv/bin/python
 
-.PHONY: demo test large unit test-unit test-operations lint lab lab-down clean
+.PHONY: demo test large bench unit test-unit test-operations lint lab lab-down clean
 
 demo: .venv/ready
 	@tools/demo
@@ -21,6 +21,9 @@ test-operations: .venv/ready
 
 large: .venv/ready # environments of several GB, made once
 	$(PYTHON) -m pytest -m large tests
+
+bench: .venv/ready # an hour or two of a quiet machine; a part of it: make bench BENCH="--boxes 8 --rounds 3 --delay 0"
+	$(PYTHON) -m benchmarks $(BENCH)
 
 lint: .venv/ready
 	.venv/bin/ruff check .

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
 import click
 
 from gpufleet import __version__, terminal
-from gpufleet.commands.deploy import deploy
-from gpufleet.commands.diff import diff
-from gpufleet.commands.discover import discover
-from gpufleet.commands.fetch import fetch
 from gpufleet.commands.folder import Wrong
-from gpufleet.commands.gc import gc
-from gpufleet.commands.history import history
-from gpufleet.commands.hold import hold, unhold
-from gpufleet.commands.logs import logs
-from gpufleet.commands.models import models
-from gpufleet.commands.patches import patches
-from gpufleet.commands.plan import plan
-from gpufleet.commands.restart import restart
-from gpufleet.commands.rollback import rollback
-from gpufleet.commands.stacks import stacks
-from gpufleet.commands.status import status
-from gpufleet.commands.unlock import unlock
 from gpufleet.errors import INTERRUPTED
+
+# The module of gpufleet.commands that has it, where it is not called as the command is.
+MODULES = {"unhold": "hold"}
+COMMANDS = (
+    *("plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
+    *("rollback", "hold", "unhold", "restart", "unlock"),
+    *("gc", "patches", "stacks", "models"),
+)
 
 
 class Commands(click.Group):
-    """Commands that end with the agreed exit codes also when interrupted, or when a file or the output fails them."""
+    """Commands, each imported when it is called.
+
+    They end with the agreed exit codes also when interrupted, or when a file or the output fails them.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"gpufleet.commands.{MODULES.get(cmd_name, cmd_name)}")
+        command: click.Command = getattr(module, cmd_name)
+        return command
 
     def invoke(self, ctx: click.Context) -> Any:
         terminal.prepare()
@@ -52,11 +58,3 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="gpufleet")
 def main() -> None:
     """From bare Ubuntu/Debian boxes with older NVIDIA GPUs to serving language models."""
-
-
-for _command in (
-    *(plan, deploy, discover, fetch, diff, status, logs, history),
-    *(rollback, hold, unhold, restart, unlock),
-    *(gc, patches, stacks, models),
-):
-    main.add_command(_command)

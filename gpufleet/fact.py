@@ -19,4 +19,4 @@ class Fact(BaseModel):
 class Nothing(BaseModel):
     """`{}`: the source failed, which `errors` says."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)

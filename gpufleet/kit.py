@@ -1,6 +1,6 @@
 """Builds what is run on boxes: hostkit and NVML's Python module as one zip file that python3 runs as it is.
 
-The same sources give the same bytes, so that its name tells whether a box has it already.
+It is named by its sources, so that its name tells whether a box has it already; the same sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import io
-import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 FOLDER = "/opt/gpufleet/kit"  # on a box
@@ -23,9 +24,26 @@ _UNIX = 3
 
 @dataclass(frozen=True)
 class Kit:
-    name: str
-    digest: str  # sha256 of data
-    data: bytes
+    """`entries`: source by name in the zip file. Packed only when it is sent: most runs need no more than its name."""
+
+    entries: Mapping[str, bytes]
+
+    @cached_property
+    def name(self) -> str:
+        digest = hashlib.sha256()
+        for name, source in sorted(self.entries.items()):
+            digest.update(f"{name} {len(source)}\n".encode() + source)
+        return f"gpufleet-kit-{digest.hexdigest()[:12]}.pyz"
+
+    @cached_property
+    def data(self) -> bytes:
+        """The zip file."""
+        return _zip(self.entries)
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of `data`."""
+        return hashlib.sha256(self.data).hexdigest()
 
 
 def build() -> Kit:
@@ -33,12 +51,12 @@ def build() -> Kit:
     package = _hostkit()
     for path in package.rglob("*.py"):
         entries[f"hostkit/{path.relative_to(package).as_posix()}"] = path.read_bytes()
-    data = _zip(entries)
-    digest = hashlib.sha256(data).hexdigest()
-    return Kit(f"gpufleet-kit-{digest[:12]}.pyz", digest, data)
+    return Kit(entries)
 
 
-def _zip(entries: dict[str, bytes]) -> bytes:
+def _zip(entries: Mapping[str, bytes]) -> bytes:
+    import zipfile
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         for name in sorted(entries):

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.table import Table
+import click
 
-from gpufleet import terminal
+from gpufleet import columns, terminal
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules import Finding
+
+TITLES = ("box", "traits", "instance", "stack", "port", "state")
+WIDTH = 140  # of what is no terminal
 
 
 @dataclass
@@ -73,17 +79,37 @@ class Outcome:
 
 def show(outcomes: list[Outcome], dry: bool) -> None:
     """Print the report to standard error (standard output is pyinfra's own, which may be JSON)."""
-    console = terminal.screen(sys.stderr, 140)
+    found = [
+        tuple(map(terminal.plain, row))
+        for each in sorted(outcomes, key=lambda item: item.box)
+        for row in rows(each, dry)
+    ]
+    styled = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else WIDTH
+    table = columns.lines(TITLES, found, width)
+    if table is None:
+        _folded(found, width)
+    else:
+        heading, *others = table
+        click.echo("\n".join(["", click.style(heading, bold=styled or None), *others]), err=True)
+    for line in problems(outcomes):
+        click.echo(click.style(terminal.plain(line), fg="red" if styled else None), err=True)
+
+
+def _folded(found: Sequence[Sequence[str]], width: int) -> None:
+    """The table with cells of several lines, where it is wider than the terminal."""
+    from rich.table import Table
+
+    from gpufleet.screen import screen
+
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("box", "traits", "instance", "stack", "port", "state"):
+    for title in TITLES:
         table.add_column(title, overflow="fold")
-    for outcome in sorted(outcomes, key=lambda item: item.box):
-        for row in rows(outcome, dry):
-            terminal.add_row(table, *row)
+    for row in found:
+        terminal.add_row(table, *row)
+    console = screen(sys.stderr, width)
     console.print()
     console.print(table)
-    for line in problems(outcomes):
-        console.print(terminal.plain(line), markup=False, style="red")
 
 
 def rows(outcome: Outcome, dry: bool) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from gpufleet.fact import Count, Moment
 class Part(BaseModel):
     """Base of the report's parts: nothing is converted, nothing more is allowed."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 class Wave(Part):

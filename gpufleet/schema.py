@@ -110,7 +110,7 @@ Env = dict[Variable, OneLine]
 class Data(BaseModel):
     """Base of everything read from files: unknown keys are errors, values are not converted behind one's back."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="forbid", strict=True, frozen=True)
 
 
 T = TypeVar("T", bound=Data)

@@ -10,6 +10,7 @@ from gpufleet import terminal
 from gpufleet.instance import Instance
 from gpufleet.planning import Planned
 from gpufleet.rules import silenced_by
+from gpufleet.screen import screen
 
 COLUMNS = ("box", "traits", "instance", "stack", "GPUs", "link", "port", "max-model-len", "KV tokens", "toolkit")
 STYLES = {"error": "red", "warning": "yellow", "info": ""}
@@ -17,7 +18,7 @@ STYLES = {"error": "red", "warning": "yellow", "info": ""}
 
 def show(found: Sequence[Planned]) -> None:
     """Print to standard output."""
-    console = terminal.screen()
+    console = screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         table.add_column(title, overflow="fold")

@@ -6,11 +6,10 @@ import io
 import os
 import re
 import sys
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.table import Table
 
 PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE ended: `gpufleet plan … | head`
 # Control characters (C0 but for tab and newline, DEL, C1), those that turn the direction of a line, lone surrogates.
@@ -29,20 +28,9 @@ def one_line(text: str) -> str:
 
 def add_row(table: Table, *cells: str) -> None:
     """A row whose cells are shown letter by letter: a card's name may have brackets, which rich reads as markup."""
+    from rich.text import Text
+
     table.add_row(*(Text(plain(cell)) for cell in cells))
-
-
-class Screen(Console):
-    """As rich has it, but that a program whose output nobody reads any more is not ended here, and not with 1."""
-
-    def on_broken_pipe(self) -> None:
-        raise BrokenPipeError
-
-
-def screen(stream: TextIO | None = None, width: int = 200) -> Screen:
-    """For tables and lines; `width` counts where it is no terminal."""
-    file = stream or sys.stdout
-    return Screen(file=file, highlight=False, soft_wrap=True, width=None if file.isatty() else width)
 
 
 class _Unread(io.FileIO):

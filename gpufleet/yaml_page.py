@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 MOST = 100_000  # values with all aliases written out; the largest page has some hundred
 
 
-class _Loader(yaml.SafeLoader):
+if TYPE_CHECKING:
+    from yaml import SafeLoader
+else:  # libyaml's, where PyYAML was built with it: a tenth of the time
+    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _Loader(SafeLoader):
     """Of a key that is there twice YAML's parser takes the last, and forgets the other without a word."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:

@@ -21,6 +21,11 @@ _DIRECTORIES = [
 ]
 
 
+def is_there(roots: Roots) -> bool:
+    """Whether a driver is installed or loaded, as far as its files tell."""
+    return bool(library_path(roots)) or os.path.exists(roots.path("/sys/module/nvidia"))
+
+
 def read(roots: Roots, tell: Tell) -> dict[str, Any]:
     """{"driver", "nouveau"}; `module` is the loaded one, `module_on_disk` the one the next boot loads."""
     library = library_path(roots)

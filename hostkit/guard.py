@@ -1,4 +1,4 @@
-"""Runs the sources of the probe side by side, each in a child of its own with a time limit.
+"""Runs the sources of the probe side by side, in children with a time limit: what may hang in one of its own.
 
 A driver that hangs does so inside the kernel, where no signal reaches: only a process that nobody waits for is safe to
 leave behind. A crash of a library stays in its child as well. What a source had learned before is kept in either case.
@@ -15,6 +15,7 @@ import time
 from typing import Any, Callable, NamedTuple
 
 _PAGE = 128
+_GROUP = "together"
 # for a child whose parent is gone before it could end it
 _GRACE = 2.0
 
@@ -68,8 +69,40 @@ class _Child:
         return f" (in {text})" if text else ""
 
 
-def collect(sources: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-    """({source: what it read}, [{"source", "message"} of those that failed]); one may be in both, with a part."""
+def collect(
+    sources: list[Source], together: list[Source] | None = None
+) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+    """({source: what it read}, [{"source", "message"} of those that failed]); one may be in both, with a part.
+
+    + together: sources that only read small files, which one child does one after the other: a child costs more than
+      most of them. Where it does not get to its end, each of them is read again in a child of its own.
+    """
+    if not together:
+        return _collect(sources)
+    limit = max(source.seconds for source in together)
+    answers, errors = _collect([*sources, Source(_GROUP, lambda _: _read_all(together), limit)])
+    errors = [error for error in errors if error["source"] != _GROUP]
+    if _GROUP in answers:
+        read = answers.pop(_GROUP)
+        failed = [{"source": name, "message": told["error"]} for name, told in read.items() if "error" in told]
+        answers.update((name, told["read"]) for name, told in read.items() if "read" in told)
+        return answers, errors + failed
+    alone, failed = _collect(together)
+    return {**answers, **alone}, errors + failed
+
+
+def _read_all(sources: list[Source]) -> dict[str, Any]:
+    return {source.name: _read(source, Untold()) for source in sources}
+
+
+def _read(source: Source, tell: Tell) -> dict[str, Any]:
+    try:
+        return {"read": source.read(tell)}
+    except Exception as error:  # whatever a source meets must not lose the others
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
+def _collect(sources: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
     answers, errors, children = {}, [], []
     for source in sources:
         try:
@@ -151,11 +184,7 @@ def _start(source: Source, page: mmap.mmap) -> tuple[int, int]:
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        try:
-            answer: dict[str, Any] = {"read": source.read(Tell(writing, page))}
-        except Exception as error:  # whatever a source meets must not lose the others
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        _write(writing, answer)
+        _write(writing, _read(source, Tell(writing, page)))
     finally:
         os._exit(0)
 

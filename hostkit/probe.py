@@ -19,7 +19,6 @@ from hostkit import (
     kernel_log,
     listeners,
     lock,
-    nvml,
     origins,
     packages,
     releases,
@@ -29,7 +28,7 @@ from hostkit import (
     toolkits,
     upgrades,
 )
-from hostkit.guard import Source, collect
+from hostkit.guard import Source, Tell, collect
 from hostkit.roots import Roots
 
 SCHEMA = 2
@@ -43,7 +42,7 @@ RESOLVER_SECONDS = 2.0
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
     """spec: {"packages": [names]}; a source that failed leaves what `_nothing` has, and is named in `errors`."""
     root = roots or Roots()
-    answers, errors = collect(_sources(root, spec, nvml_seconds))
+    answers, errors = collect(_sources(root, nvml_seconds), _files(root, spec))
     errors += [
         {"source": name, "message": message} for name, answer in answers.items() for message in answer.pop("errors", [])
     ]
@@ -63,32 +62,59 @@ def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = 
     return {"facts": facts}
 
 
-def _sources(root: Roots, spec: dict[str, Any], nvml_seconds: float) -> list[Source]:
-    """The slowest first, so that they run while the others are started."""
+def _sources(root: Roots, nvml_seconds: float) -> list[Source]:
+    """What asks a driver, a program or a file system that may hang; the slowest first.
+
+    None is asked that has nothing to tell: an empty answer is as good as none.
+    """
+    found = []
+    if driver.is_there(root):
+        found.append(Source("nvml", lambda tell: _nvml(root, tell), nvml_seconds))
+    if driver.is_there(root) or root.kernel_log:
+        found.append(Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS))
+    if _may_have_instances(root):
+        found.append(Source("services", lambda _: services.read(releases.instance_names(root)), SECONDS))
     return [
-        Source("nvml", lambda tell: nvml.read(root, tell), nvml_seconds),
+        *found,
         Source("origins", lambda _: origins.read(root), SECONDS),
-        Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS),
-        Source("services", lambda _: services.read(releases.instance_names(root)), SECONDS),
         Source("listeners", lambda _: listeners.read(root), SECONDS),
         Source("resolver", lambda tell: resolver.read(root, tell), RESOLVER_SECONDS),
-        Source("packages", lambda _: packages.read(root, spec.get("packages", [])), SECONDS),
-        Source("apt", lambda _: {"apt": {**holds.read(root), "upgrades": blacklist.state(root)}}, SECONDS),
         Source("upgrades", lambda _: upgrades.read(root), SECONDS),
         Source("compilers", lambda tell: compilers.read(root, tell), SECONDS),
         Source("driver", lambda tell: driver.read(root, tell), SECONDS),
+        Source("disks", lambda tell: disks.read(root, tell), SECONDS),
+    ]
+
+
+def _files(root: Roots, spec: dict[str, Any]) -> list[Source]:
+    """What reads small files of the kernel, of dpkg and of our own."""
+    return [
+        Source("packages", lambda _: packages.read(root, spec.get("packages", [])), SECONDS),
+        Source("apt", lambda _: {"apt": {**holds.read(root), "upgrades": blacklist.state(root)}}, SECONDS),
         Source("system", lambda _: system.read(root), SECONDS),
         Source("hardware", lambda _: hardware.read(root), SECONDS),
         Source("iommu", lambda _: iommu.read(root), SECONDS),
         Source("boot", lambda _: boot.read(root), SECONDS),
         Source("clock", lambda _: clock.read(root), SECONDS),
         Source("host", lambda _: host_state.read(root), SECONDS),
-        Source("disks", lambda tell: disks.read(root, tell), SECONDS),
         Source("toolkits", lambda _: toolkits.read(root), SECONDS),
         Source("stores", lambda _: releases.read_stores(root), SECONDS),
         Source("lock", lambda _: {"lock": lock.read(root)}, SECONDS),
         Source("instances", lambda _: releases.read_instances(root), SECONDS),
     ]
+
+
+def _may_have_instances(root: Roots) -> bool:
+    try:
+        return bool(releases.instance_names(root))
+    except OSError:  # which the source that reads them tells
+        return True
+
+
+def _nvml(root: Roots, tell: Tell) -> dict[str, Any]:
+    from hostkit import nvml  # with ctypes, only where there are cards
+
+    return nvml.read(root, tell)
 
 
 def _driver(from_files: dict[str, Any] | None, of_cards: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from socket import gaierror
 from typing import Any, TextIO
@@ -71,7 +72,8 @@ def first_contact(
     them again. Raises ConfigError when the answer is no.
     """
     with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
-        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds), addresses.items()))
+        keys = cache(_keys)  # reading a file takes the square of its lines
+        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds, keys), addresses.items()))
     found = [item for item in answers if isinstance(item, Unknown)]
     gone = {name: item for name, item in zip(addresses, answers, strict=True) if isinstance(item, str)}
     if not found:
@@ -154,7 +156,7 @@ def keep_failures_apart() -> None:
     ssh_util.getpass = ask
 
 
-def _look(box: str, data: Mapping[str, Any], seconds: float) -> Unknown | str | None:
+def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str], HostKeys]) -> Unknown | str | None:
     """The key of a box that nobody knows yet; a text: why the box is not there; None: known, or for pyinfra to say."""
     client = _LookingClient()
     port = int(data.get("ssh_port") or 0)
@@ -168,7 +170,7 @@ def _look(box: str, data: Mapping[str, Any], seconds: float) -> Unknown | str | 
     if data.get("ssh_known_hosts_file"):
         files = (data["ssh_known_hosts_file"],)
     entry = hostname if config["port"] == 22 else f"[{hostname}]:{config['port']}"
-    if _known(entry, files):
+    if any(keys(file).lookup(entry) for file in files):
         return None
     try:
         client.connect(
@@ -201,15 +203,13 @@ def _at_home(file: str) -> Path:
         raise ConfigError([f"{file}: this user has no home: set HOME, or ssh_known_hosts_file of the boxes"]) from None
 
 
-def _known(entry: str, files: tuple[str, ...]) -> bool:
-    for file in files:
-        keys = HostKeys()
-        try:
-            keys.load(str(_at_home(file)))
-        except OSError:
-            continue
-        except (SSHException, ValueError) as error:
-            raise ConfigError([f"{file} cannot be read: {error}; mend or remove that line"]) from None
-        if keys.lookup(entry):
-            return True
-    return False
+def _keys(file: str) -> HostKeys:
+    """The keys of a known_hosts file; none of one that is not there. Raises ConfigError when it cannot be read."""
+    keys = HostKeys()
+    try:
+        keys.load(str(_at_home(file)))
+    except OSError:
+        pass
+    except (SSHException, ValueError) as error:
+        raise ConfigError([f"{file} cannot be read: {error}; mend or remove that line"]) from None
+    return keys

@@ -30,7 +30,7 @@ from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.kept import problem
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
-from operations import remote
+from operations import remote, transport
 from operations.contact import first_contact, keep_failures_apart, remedy
 
 AT_ONCE = 50
@@ -94,6 +94,7 @@ def alone(fleet: Fleet, names: list[str]) -> dict[str, dict[str, Any] | BoxError
     for name in ("pyinfra", "paramiko"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
     keep_failures_apart()
+    transport.install()
     found = look_at(fleet, names, {}, unreachable=contact(fleet, names, {}))
     return {name: _facts_or_error(name, fleet.addresses[name], found[name]) for name in names}
 

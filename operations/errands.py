@@ -23,7 +23,7 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
-from operations import discovery, lease, remote
+from operations import discovery, lease, remote, transport
 from operations.contact import keep_failures_apart, remedy
 from operations.errand_lock import Lock
 
@@ -54,6 +54,7 @@ class Boxes:
         for name in ("pyinfra", "paramiko"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what goes wrong is said once, by us
         keep_failures_apart()
+        transport.install()
         self.addresses = fleet.addresses
         self.packages = discovery.wanted_packages(fleet, {}) if packages else set()
         self.failures: dict[str, BoxError] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from itertools import chain
@@ -14,7 +13,7 @@ from pyinfra.api.host import Host
 from gpufleet.errors import BoxError
 from gpufleet.kit import FOLDER, NEWEST, Kit, build
 from gpufleet.terminal import one_line, plain
-from operations import become
+from operations import become, kit_scripts
 from operations.remote_shell import AGAIN, run
 
 LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
@@ -58,32 +57,13 @@ def call(
     + log: takes its log lines, in place of pyinfra's own output
     Raises BoxError with the cause and the remedy that the kit gives.
     """
-    command = f"exec python3 {shlex.quote(_kit_path())} {shlex.quote(verb)}"
+    command = kit_scripts.call(FOLDER, kit(), verb)
     lines = run(host, command, chain(_line(spec), payload), become.by_box.get(host.name), seconds)
     return _result(host, lines, log or host.log, progress)
 
 
-def _kit_path() -> str:
-    return f"{FOLDER}/{kit().name}"
-
-
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
-    path = shlex.quote(_kit_path())
-    # The spec comes with the script and not on standard input, where sudo would take it for a second try of a password
-    # that is wrong: a few of those lock an account.
-    look = f"printf %s {shlex.quote(json.dumps(spec))} | $S python3 {path} probe"
-    # A power cut can leave a file of the right name and no content.
-    whole = f"sha256sum {path} 2>/dev/null | grep -q ^{kit().digest}"
-    script = f"""
-if [ "$(id -u)" = 0 ]; then S=; else
-  command -v sudo >/dev/null || {{ echo GPUFLEET:NOSUDO; exit 0; }}
-  E=$(LC_ALL=C sudo -n true 2>&1) || {{ echo "GPUFLEET:SUDO:$E"; exit 0; }}
-  S="sudo -n"
-fi
-command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
-echo "GPUFLEET:AS:$S"
-{whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
-"""
+    script = kit_scripts.look(FOLDER, kit(), spec)
     answer = _from_mark("\n".join(run(host, script, [], None, LOOK_SECONDS)))
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
@@ -99,12 +79,7 @@ echo "GPUFLEET:AS:$S"
                 "or allow sudo without one",
             )
         become.by_box[host.name] = password
-        root_script = f"""
-S=
-command -v python3 >/dev/null || {{ echo GPUFLEET:NOPYTHON; exit 0; }}
-echo GPUFLEET:AS:
-{whole} && {{ {look}; exit; }}; echo GPUFLEET:NOKIT
-"""
+        root_script = kit_scripts.look_as_root(FOLDER, kit(), spec)
         answer = _from_mark("\n".join(run(host, root_script, [], password, LOOK_SECONDS)))
         return answer.removeprefix("GPUFLEET:AS:\n")
     return answer
@@ -129,22 +104,8 @@ def _explain(host: Host, answer: str) -> BoxError:
 
 
 def _push_kit(host: Host) -> None:
-    """Send the kit; it is in place only when its hash is right, and older ones go.
-
-    Each deploy writes a file of its own: two at once would write into each other's. Kits of other versions stay for a
-    day, since another deploy may be using one. Units of the box call the newest by a link.
-    """
-    path = shlex.quote(_kit_path())
-    script = f"""
-umask 022; mkdir -p {FOLDER} && part=$(mktemp {FOLDER}/.part-XXXXXX) || exit 1
-trap 'rm -f "$part"' EXIT
-cat > "$part" || exit 1
-[ "$(sha256sum < "$part" | cut -c1-64)" = {kit().digest} ] || {{ echo damaged; exit 1; }}
-chmod 644 "$part" && sync "$part" && mv "$part" {path} || exit 1
-ln -s {shlex.quote(kit().name)} "$part" && mv -T "$part" {NEWEST}; sync {FOLDER}
-find {FOLDER} -name '.part-*' -mmin +60 -delete
-find {FOLDER} -name 'gpufleet-kit-*.pyz' ! -name {shlex.quote(kit().name)} -mmin +1440 -delete
-"""
+    """Send the kit; older ones go."""
+    script = kit_scripts.push(FOLDER, kit(), NEWEST)
     for line in run(host, script, [kit().data], become.by_box.get(host.name), LOOK_SECONDS):
         raise BoxError(host.name, f"the kit could not be put into {FOLDER}: {line}", AGAIN)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import socket
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
@@ -14,7 +13,6 @@ from gpufleet.errors import BoxError
 from gpufleet.kit import FOLDER
 from operations.become import PASSWORD_VARIABLE, no_sudo
 
-SILENCE_MS = 60_000
 AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
 
 
@@ -79,12 +77,6 @@ def _channel(host: Host) -> Channel:
     transport = client.get_transport() if client else None
     if transport is None or not transport.is_active():
         raise BoxError(host.name, "there is no SSH connection", AGAIN)
-    # paramiko never sets it: each command then waits some 40 ms for an acknowledgement.
-    if isinstance(transport.sock, socket.socket):
-        transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A box that lost its power sends nothing: without this the kernel tries for a quarter of an hour.
-        if hasattr(socket, "TCP_USER_TIMEOUT"):
-            transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENCE_MS)
     if not transport.packetizer._Packetizer__keepalive_interval:
         transport.set_keepalive(15)
     try:

@@ -18,7 +18,7 @@ from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.layers import checked
 from gpufleet.settings import Settings
-from operations import discovery, ending
+from operations import discovery, ending, order, transport
 from operations.callbacks import Callbacks
 from operations.contact import keep_failures_apart
 from operations.run import Stop, session
@@ -58,6 +58,8 @@ def install() -> None:
     ending.install()
     _keep_overrides()
     keep_failures_apart()
+    transport.install()
+    order.install()
     discovery.connect_once()
     inventory.before_connect.append(_before_connect)
 

@@ -29,4 +29,5 @@ def deploy(inventory: Path, options: tuple[str, ...]) -> None:
         raise Wrong(f"{Path.cwd()} has no {' and no '.join(missing)}: copy them from the gpufleet repository")
     arguments = [*options, str(path), "deploy.py"]
     # In place of this process, so that signals and the exit code are pyinfra's own, which config.py sees to.
-    os.execv(sys.executable, [sys.executable, "-c", "from pyinfra_cli.main import main; main()", *arguments])  # noqa: S606
+    program = "from operations.start import main; main()"
+    os.execv(sys.executable, [sys.executable, "-c", program, *arguments])  # noqa: S606

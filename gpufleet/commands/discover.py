@@ -14,6 +14,7 @@ from rich.table import Table
 from gpufleet import terminal
 from gpufleet.commands.folder import configuration, enter
 from gpufleet.errors import BOX_FAILED
+from gpufleet.screen import screen
 
 COLUMNS = ("box", "traits", "GPUs", "links", "driver", "system")
 
@@ -55,7 +56,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
 
 def show(facts: Mapping[str, Mapping[str, Any]], news: Mapping[str, list[str]]) -> None:
     """Print a line for each box, then what changed, a line each."""
-    console = terminal.screen()
+    console = screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in COLUMNS:
         table.add_column(title, overflow="fold")

@@ -13,6 +13,7 @@ from rich.table import Table
 from gpufleet import garbage, terminal
 from gpufleet.commands.folder import configuration, enter
 from gpufleet.errors import BOX_FAILED
+from gpufleet.screen import screen
 
 
 @click.command()
@@ -67,7 +68,7 @@ def agreed(yes: bool, found: Mapping[str, Mapping[str, Any]], models: bool) -> b
 
 def show(found: Mapping[str, Mapping[str, Any]], models: bool) -> None:
     """Print a table of each box, then its sum."""
-    console = terminal.screen()
+    console = screen()
     for name, answer in found.items():
         rows = garbage.rows(answer["items"])
         if rows:

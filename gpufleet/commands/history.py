@@ -12,6 +12,7 @@ from gpufleet import history as events
 from gpufleet import target, terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
+from gpufleet.screen import screen
 
 STEPS_OF_ONE = 12  # so many lines of steps one activation may have
 
@@ -53,7 +54,7 @@ def history(inventory: Path, what: str | None, lines: int, steps: bool, as_json:
 
 def show(found: list[dict[str, Any]]) -> None:
     """Print a line for each event."""
-    console = terminal.screen()
+    console = screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in events.COLUMNS:
         table.add_column(title, overflow="fold")

@@ -18,6 +18,7 @@ from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 from gpufleet.errors import BOX_FAILED, DONE, BoxError, ConfigError
 from gpufleet.fleet import Fleet
+from gpufleet.screen import screen
 
 
 @click.command()
@@ -77,7 +78,7 @@ def one(fleet: Fleet, name: str, facts: Mapping[str, Any], serving: Mapping[str,
 
 def show(found: list[dict[str, Any]], inventory: str, clear: bool) -> None:
     """Print a table, then a line for each thing to be known besides."""
-    console = terminal.screen()
+    console = screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in view.COLUMNS:
         table.add_column(title, overflow="fold")

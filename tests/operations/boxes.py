@@ -17,6 +17,7 @@ from typing import Any
 
 import paramiko
 
+from benchmarks.delay import Count, Talk
 from hostkit.errors import Failure
 from tests.command import owners_folder
 
@@ -32,6 +33,8 @@ IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
 class Boxes:
     """`facts` by box; what is changed there shows in the next look. `logins` and `looks` count, by box.
 
+    + wire: what went over each box's connections, and how often the talk turned
+    + subsystems: (box, name) of each that was asked for, such as sftp
     + kit: answers every verb but the look; without it:
     + answers: the events that a verb says, by verb (without any it says nothing and goes on)
     + asked: (box, verb) of each call
@@ -44,6 +47,8 @@ class Boxes:
     hung: set[str] = field(default_factory=set)
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
+    wire: dict[str, Count] = field(default_factory=dict)
+    subsystems: list[tuple[str, str]] = field(default_factory=list)
     kit: Kit | None = None
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -79,6 +84,27 @@ class Boxes:
         return found
 
 
+class _Heard:
+    """A box's end of a connection, which counts."""
+
+    def __init__(self, end: socket.socket, count: Count) -> None:
+        count.connections += 1
+        self._end, self._talk = end, Talk(count, asked=True)
+
+    def recv(self, size: int) -> bytes:
+        block = self._end.recv(size)
+        self._talk.said(len(block), True)
+        return block
+
+    def send(self, data: bytes) -> int:
+        sent = self._end.send(data)
+        self._talk.said(sent, False)
+        return sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._end, name)
+
+
 class _Server(paramiko.ServerInterface):
     def __init__(self, boxes: Boxes, name: str) -> None:
         self.boxes, self.name = boxes, name
@@ -94,6 +120,10 @@ class _Server(paramiko.ServerInterface):
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
         return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
+        self.boxes.subsystems.append((self.name, name))
+        return False
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
         threading.Thread(target=self._answer, args=(channel, command.decode()), daemon=True).start()
@@ -149,7 +179,8 @@ def boxes(facts: Mapping[str, dict[str, Any]]) -> Iterator[Boxes]:
             if name in found.off:
                 client.close()
                 continue
-            transport = paramiko.Transport(client)
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as sshd does
+            transport = paramiko.Transport(_Heard(client, found.wire.setdefault(name, Count())))  # type: ignore[arg-type]
             transports.append(transport)
             transport.add_server_key(found.key)
             with contextlib.suppress(paramiko.SSHException, EOFError):

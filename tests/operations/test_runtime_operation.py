@@ -19,7 +19,8 @@ from gpufleet.errors import BoxError
 from gpufleet.plan import BoxPlan
 from gpufleet.wheelhouse.items import FetchError, Item, Made
 from gpufleet.wheelhouse.store import Store
-from operations import once, runtime
+from operations import once, runtime_install
+from operations.runtime import installed
 from tests.unit.fleets import SHA
 from tests.unit.test_runtime_spec import planned
 
@@ -86,10 +87,10 @@ def ready(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return [UV, WHEEL]
 
     monkeypatch.setattr(once, "_failed", {})
-    monkeypatch.setattr(runtime, "_ready", {})
-    monkeypatch.setattr(runtime.prepare, "ready", get)
-    monkeypatch.setattr(runtime.prepare, "addresses", lambda *_: {})
-    monkeypatch.setattr(runtime.swarm, "bring", lambda box, items, *_: box.brought.extend(items))
+    monkeypatch.setattr(runtime_install, "_ready", {})
+    monkeypatch.setattr(runtime_install.prepare, "ready", get)
+    monkeypatch.setattr(runtime_install.prepare, "addresses", lambda *_: {})
+    monkeypatch.setattr(runtime_install.swarm, "bring", lambda box, items, *_: box.brought.extend(items))
     return got
 
 
@@ -105,7 +106,7 @@ def plan(tmp_path: Path) -> BoxPlan:
 
 def install(box: Box, store: Store) -> list[Item]:
     (wanted,) = box.plan.runtimes
-    return runtime.install(cast(Any, box), wanted, store)
+    return runtime_install.install(cast(Any, box), wanted, store)
 
 
 def record(box: Box, store: Store) -> dict[str, Any]:
@@ -213,24 +214,24 @@ def test_what_a_runtime_is_made_of_is_got_once_for_all_boxes(plan: BoxPlan, stor
 def test_what_cannot_be_got_is_the_boxs_failure_and_asked_for_again(
     plan: BoxPlan, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = runtime.prepare.ready
+    good = runtime_install.prepare.ready
 
     def fail(*_: Any) -> list[Item]:
         raise FetchError("torch is nowhere.")
 
-    monkeypatch.setattr(runtime.prepare, "ready", fail)
+    monkeypatch.setattr(runtime_install.prepare, "ready", fail)
     one = Box(plan, "one")
     with pytest.raises(BoxError, match=r"^one: torch is nowhere\. Mend that on the controller"):
         install(one, store)
     assert one.specs == []
-    monkeypatch.setattr(runtime.prepare, "ready", good)
+    monkeypatch.setattr(runtime_install.prepare, "ready", good)
     assert install(Box(plan, "two"), store) == [UV, WHEEL]
 
 
 def test_with_nothing_to_install_nothing_is_done(plan: BoxPlan, ready: list[str]) -> None:
     box = Box(plan, "one")
     box.changes.runtimes = []
-    assert list(runtime.installed._inner(box)) == []
+    assert list(installed._inner(box)) == []
     assert box.noops == ["all runtimes are complete"]
     assert (box.specs, box.brought, ready) == ([], [], [])
 
@@ -241,9 +242,9 @@ def test_a_box_forgets_only_what_the_controller_has(
     here = Item("torch-2.13.0+cu130-py3-none-any.whl", hashlib.sha256(b"torch").hexdigest(), 5, Made())
     store.write(here, io.BytesIO(b"torch"), "the test")
     forgotten: list[list[Item]] = []
-    monkeypatch.setattr(runtime.prepare, "ready", lambda *_: [UV, here])
-    monkeypatch.setattr(runtime.swarm, "forget", lambda box, items: forgotten.append(items))
-    monkeypatch.setattr(runtime, "default_root", lambda: store.root)
+    monkeypatch.setattr(runtime_install.prepare, "ready", lambda *_: [UV, here])
+    monkeypatch.setattr(runtime_install.swarm, "forget", lambda box, items: forgotten.append(items))
+    monkeypatch.setattr(runtime_install, "default_root", lambda: store.root)
     box = Box(plan, "one")
-    runtime._install_all(cast(Any, box))
+    runtime_install.install_all(cast(Any, box))
     assert len(box.specs) == 1 and forgotten == [[here]]

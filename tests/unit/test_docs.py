@@ -130,7 +130,9 @@ def test_options_of_a_command_exist_and_are_documented(name: str) -> None:
     command: click.Command = main
     for word in name.split():
         assert isinstance(command, click.Group)
-        command = command.commands[word]
+        found = command.get_command(click.Context(command), word)
+        assert found, word
+        command = found
     known = {word for item in command.params if isinstance(item, click.Option) for word in item.opts}
     lines = [line for page in PAGES for line in page.read_text(encoding="utf-8").splitlines()]
     calls = [line.split("`")[0] for line in re.findall(rf"gpufleet {name} (.+)", "\n".join(lines))]

@@ -6,13 +6,17 @@ import hashlib
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import hostkit
 from gpufleet import kit
+from operations import kit_scripts
 
 
 def test_same_sources_same_bytes_whatever_their_age() -> None:
@@ -26,10 +30,24 @@ def test_same_sources_same_bytes_whatever_their_age() -> None:
         os.utime(source, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
 
 
-def test_named_by_its_content() -> None:
+def test_named_by_its_sources() -> None:
     built = kit.build()
     assert built.digest == hashlib.sha256(built.data).hexdigest()
-    assert built.name == f"gpufleet-kit-{built.digest[:12]}.pyz"
+    assert re.fullmatch(r"gpufleet-kit-[0-9a-f]{12}\.pyz", built.name)
+    changed = [
+        {**built.entries, "hostkit/probe.py": built.entries["hostkit/probe.py"] + b"\n"},
+        {**built.entries, "hostkit/another.py": b""},
+        {name: source for name, source in built.entries.items() if name != "hostkit/probe.py"},
+    ]
+    names = {kit.Kit(entries).name for entries in [built.entries, *changed]}
+    assert len(names) == 4
+    backwards = dict(reversed(built.entries.items()))
+    assert kit.Kit(backwards).name == built.name and kit.Kit(backwards).data == built.data
+
+
+def test_nothing_is_packed_for_a_box_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kit, "_zip", lambda entries: pytest.fail("the kit was packed"))
+    assert kit.build().name in kit_scripts.look("/kit", kit.build(), {})
 
 
 def test_holds_every_module_of_hostkit_and_nothing_compiled() -> None:

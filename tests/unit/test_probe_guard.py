@@ -134,3 +134,49 @@ def runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def children(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The children that are started from now on."""
+    found: list[int] = []
+    fork = os.fork
+
+    def counted() -> int:
+        pid = fork()
+        found.append(pid)
+        return pid
+
+    monkeypatch.setattr(os, "fork", counted)
+    return found
+
+
+def fail(_: Tell) -> dict[str, int]:
+    raise OSError("no such thing")
+
+
+def test_sources_together_are_read_in_one_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = children(monkeypatch)
+    fine = [Source(name, lambda _: {"value": os.getpid()}, 5) for name in ("a", "b", "c")]
+    answers, errors = collect([fine[0]], [fine[1], Source("broken", fail, 5), fine[2]])
+    assert len(started) == 2
+    assert set(answers) == {"a", "b", "c"} and answers["b"] == answers["c"] != answers["a"]
+    assert errors == [{"source": "broken", "message": "OSError: no such thing"}]
+
+
+@pytest.mark.parametrize("how", ["hangs", "crashes"])
+def test_where_one_of_those_together_does_not_end_the_others_are_read_alone(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    def end(_: Tell) -> dict[str, int]:
+        if how == "crashes":
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(60)
+        return {}
+
+    started = children(monkeypatch)
+    fine = [Source(name, lambda _: {"value": 1}, 0.3) for name in ("a", "b", "c")]
+    answers, errors = collect([fine[0]], [fine[1], Source("bad", end, 0.3), fine[2]])
+    assert answers == {name: {"value": 1} for name in ("a", "b", "c")}
+    said = "no answer within 0.3 s" if how == "hangs" else "its process was ended by SIGKILL before it had answered"
+    assert errors == [{"source": "bad", "message": said}]
+    assert len(started) == 2 + 3

@@ -1,0 +1,1 @@
+"""Benchmarks: how to run them and what came out is in docs/performance.md."""
