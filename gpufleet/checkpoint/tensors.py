@@ -12,7 +12,7 @@ Headers = Mapping[str, Header]  # by tensor
 # Parts of names, between dots, of what is not the language model: towers of images and sound, and what joins them on.
 OTHER_INPUTS = re.compile(
     r"(^|\.)(visual|vision_\w+|vision|vpm|vit|resampler|image_newline|multi_modal_projector|mm_projector|projector|"
-    r"embed_vision|audio_\w+|audio|apm|embed_audio|mlp1)(\.|$)"
+    r"embed_vision|audio_\w+|audio|apm|embed_audio)(\.|$)|^mlp1\."
 )
 MTP = re.compile(r"(^|\.)mtp(_\w+)?(\.|$)")
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")

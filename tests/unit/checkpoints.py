@@ -25,7 +25,7 @@ def laid_out(tensors: Tensors) -> dict[str, Any]:
     """Headers of tensors that lie one after another."""
     found, at = {}, 0
     for name, dtype, shape in tensors:
-        end = at + ceil(prod(shape) * BITS[dtype] / 8)
+        end = at + (prod(shape) * BITS[dtype] + 7) // 8
         assert name not in found
         found[name], at = {"dtype": dtype, "shape": shape, "data_offsets": [at, end]}, end
     return found

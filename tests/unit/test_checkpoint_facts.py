@@ -34,7 +34,6 @@ GEMMA_NORMS = ("pre_feedforward_layernorm", "post_feedforward_layernorm")
 @cache
 def headers(name: str) -> dict[str, Any]:
     whole = config(name)
-    made: dict[str, dict[str, Any]] = {}
     match name:
         case "qwen3.6-27b":
             return qwen(whole, draft=plain)
@@ -56,9 +55,8 @@ def headers(name: str) -> dict[str, Any]:
             return dense(whole, fp8_tensor, qk_norm=False)
         case "wizardcoder-python-7b-awq":
             return dense(whole, awq, qk_norm=False)
-        case "qwen3-0.6b":
+        case _:
             return dense(whole)
-    return made
 
 
 @cache
@@ -165,12 +163,13 @@ def test_the_state_is_as_wide_as_the_config_says_or_as_the_model() -> None:
 
 
 def test_another_head_takes_the_place_of_its_own() -> None:
-    name = "ornith-1.5-35b-a3b-awq-int4"
-    head = {name: its for name, its in headers("qwen3.6-35b-a3b-nvfp4").items() if name.startswith("mtp.")}
-    own, other = facts(config(name), headers(name)), facts(config(name), headers(name), head=head)
-    assert own.architecture.mtp is not None and other.architecture.mtp is not None
-    assert (own.architecture.mtp.tensors, other.architecture.mtp.tensors) == (785, 19)
-    assert other.architecture.weights_mib == own.architecture.weights_mib
+    whole = short("ornith-1.5-35b-a3b-awq-int4")
+    headers_ = qwen(whole, experts=packed_int4, draft=plain)
+    head = {name: its for name, its in qwen(whole, draft=plain, stacked=True).items() if name.startswith("mtp.")}
+    own, other = facts(whole, headers_).architecture, facts(whole, headers_, head=head).architecture
+    assert own.mtp is not None and other.mtp is not None
+    assert (own.mtp.tensors, other.mtp.tensors) == (785, 19)
+    assert own.mtp.mib == other.mtp.mib and other.weights_mib == own.weights_mib
 
 
 def test_a_head_that_is_announced_and_not_there() -> None:
@@ -179,11 +178,18 @@ def test_a_head_that_is_announced_and_not_there() -> None:
     assert "announces an MTP head, and no tensor of it is there" in found.notes[0]
 
 
+def short(name: str) -> dict[str, Any]:
+    """The checkpoint with one decoder layer: its MTP head is the same."""
+    whole = config(name)
+    return whole | {"text_config": whole["text_config"] | {"num_hidden_layers": 1, "layer_types": ["full_attention"]}}
+
+
 def test_a_config_and_tensors_that_disagree_on_the_head() -> None:
-    whole = config("qwen3.6-35b-a3b-gptq-int4")
-    assert facts(whole, qwen(whole, experts=gptq, draft=plain)).notes == []
+    whole = short("qwen3.6-35b-a3b-gptq-int4")
+    own = qwen(whole, experts=gptq, draft=plain)
+    assert facts(whole, own).notes == []
     silent = whole | {"quantization_config": {"bits": 4, "group_size": 128, "quant_method": "gptq"}}
-    (note,) = facts(silent, qwen(whole, experts=gptq, draft=plain)).notes
+    (note,) = facts(silent, own).notes
     assert "by config.json mtp.fc is quantised, its tensor is not (776 modules)" in note
     (note,) = facts(whole, qwen(whole, experts=gptq, draft=gptq)).notes
     assert "is not quantised, its tensor is (775 modules)" in note
@@ -334,6 +340,8 @@ def test_nothing_is_quantised_without_a_config() -> None:
         ("model.audio_tower.layers.0.fc1.weight", "other"),
         ("model.language_model.layers.0.mlp.up_proj.weight", "text"),
         ("lm_head.weight", "text"),
+        ("mlp1.0.weight", "other"),
+        ("model.layers.0.mlp1.weight", "text"),
     ],
 )
 def test_whose_a_tensor_is(name: str, whose: str) -> None:
