@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 import time
@@ -70,7 +71,19 @@ class Web:
         if wanted.INDEX in found:
             text = self.part(wanted.INDEX, 0, self._length(found[wanted.INDEX], wanted.INDEX))
             shards = sorted(set(wanted.weight_map(text, self.where).values()))
-        return found | self._ask_for([name for name in shards if name not in found])
+        code = self._code(found)
+        return found | self._ask_for([name for name in [*shards, *code] if name not in found])
+
+    def _code(self, found: dict[str, Any]) -> list[str]:
+        """Files with the model's own code: config.json names their classes in `auto_map`."""
+        if wanted.CONFIG not in found:
+            return []
+        try:
+            config = json.loads(self.part(wanted.CONFIG, 0, self._length(found[wanted.CONFIG], wanted.CONFIG)))
+            classes = [name for name in config["auto_map"].values() if isinstance(name, str) and "--" not in name]
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return []  # what is wrong with config.json is said when it is read
+        return sorted({f"{name.partition('.')[0]}.py" for name in classes})
 
     def _ask_for(self, names: list[str]) -> dict[str, Any]:
         with ThreadPoolExecutor(CONNECTIONS) as pool:

@@ -149,6 +149,12 @@ def test_a_plain_server_is_read_for_sha256(site: Site, content: dict[str, bytes]
     assert not [line for line in site.asked if "README" in line]
 
 
+def test_a_models_own_code_is_among_its_files(site: Site) -> None:
+    site.files["/plain/m/config.json"] = b'{"auto_map": {"AutoConfig": "configuration_m.C", "AutoModel": "o/x--y.M"}}'
+    site.files["/plain/m/configuration_m.py"] = b"class C: ..."
+    assert "configuration_m.py" in reading.read(web(site)).choice.files
+
+
 def test_only_headers_are_read_at_first(site: Site) -> None:
     reading.read(web(site))
     assert site.sent < 200_000
