@@ -124,7 +124,19 @@ def spec(model: Model, deep: bool) -> dict[str, Any]:
     """What the verb is asked."""
     files = {name: file.model_dump() for name, file in model.source.files.items()}
     asked: dict[str, Any] = {"name": model.name, "directory": model.directory, "files": files, "deep": deep}
-    return {**asked, "head": _head(model)}
+    return {**asked, "head": _head(model), "pieces": _pieces(model) if deep else {}}
+
+
+def _pieces(model: Model) -> dict[str, list[str]]:
+    """sha256 of each piece of its large files, as far as the controller keeps them: so it is said where damage is."""
+    from gpufleet.wheelhouse.items import Item, Made
+    from gpufleet.wheelhouse.store import Store, default_root
+
+    store, found = Store(default_root()), {}
+    for name, file in model.source.files.items():
+        if kept := store.pieces(Item(name.replace("/", "__"), file.sha256, file.size, Made())):
+            found[name] = kept
+    return found
 
 
 def _head(model: Model) -> dict[str, Any] | None:
@@ -179,7 +191,12 @@ def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked
     replaced = (folder / (model_check.INDEX + model_check.ORIGINAL)).exists()
     head = asked["head"] if replaced else None
     answer = model_check.look(
-        str(folder), asked["files"], {}, head, deep, say=lambda line: reach.say(f"{where}: {line}", err=True)
+        str(folder),
+        asked["files"],
+        asked.get("pieces", {}),
+        head,
+        deep,
+        say=lambda line: reach.say(f"{where}: {line}", err=True),
     )
     for item in answer["problems"]:
         if item["remedy"].startswith("deploy this box"):

@@ -196,6 +196,16 @@ def test_every_box_that_serves_it_is_asked(owner: Path, boxes: Boxes) -> None:
     ]
 
 
+def test_pieces_that_the_controller_keeps_go_along_when_all_is_read(
+    owner: Path, boxes: Boxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Store, "pieces", lambda _, item: ["0" * 64] if item.filename == FIRST else None)
+    assert check("--inventory", "inventory/home.py", "--deep", "--limit", "one").exit_code == 0
+    assert boxes.asked[-1][2]["pieces"] == {FIRST: ["0" * 64]}
+    check("--inventory", "inventory/home.py", "--limit", "one")
+    assert boxes.asked[-1][2]["pieces"] == {}
+
+
 def test_a_damaged_file_is_said_with_what_becomes_of_it(owner: Path, boxes: Boxes) -> None:
     wanted = pins(owner / "checkpoint")
     write(owner)
