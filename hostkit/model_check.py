@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import importlib
 import json
 import os
 import zlib
@@ -17,14 +16,14 @@ from typing import Callable, Optional
 
 from hostkit import events, model, safetensors
 from hostkit.errors import Failure
+from hostkit.head import ORIGINAL
+from hostkit.pieces import PIECE
 
-PIECE = 16 << 20  # bytes of which the controller keeps a sha256 each
 AT_ONCE = 4
 TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json", "tokenizer_config.json",
          "chat_template.jinja", "chat_template.json")  # fmt: skip
 LARGEST_TEXT = 2 << 20  # bytes; a tokenizer_config.json with all its added tokens has some 100 KB
 LARGEST_TOKENIZER = 128 << 20  # bytes; that of Qwen 3.5 has 20 MB
-ORIGINAL = ".original"
 INDEX = "model.safetensors.index.json"
 MOST = 20  # templates for special purposes
 
@@ -46,7 +45,7 @@ def run(spec: dict) -> dict:
         return {"path": path, "doubted": False, "problems": told.problems, "damaged": []}
     found = look(path, spec.get("files") or {}, spec.get("pieces") or {}, spec.get("head"), bool(spec.get("deep")))
     found["problems"] += closed(path)
-    doubted = bool(found["damaged"]) and not os.path.islink(path) and doubt(path)
+    doubted = bool(found["damaged"]) and model.doubt(path)  # the next deploy looks at each of its files
     return {"path": path, "doubted": doubted, **found}
 
 
@@ -60,11 +59,6 @@ def closed(path: str) -> list:
                 cause = error.cause.replace(os.path.join(path, name), "").strip()
                 return [{"file": name, "cause": cause, "remedy": error.remedy}]
     return []
-
-
-def doubt(path: str) -> bool:
-    """Let the next deploy look at each of its files; it mends what is wrong."""
-    return bool(importlib.import_module("hostkit.model").doubt(path))
 
 
 def look(

@@ -184,11 +184,12 @@ def _in_store(names: Sequence[str], deep: bool) -> Iterator[Checked]:
 def _local(where: str, folder: Path, model: Model | None, deep: bool) -> Checked:
     from gpufleet.checks import Use
     from hostkit import model_check
+    from hostkit.head import ORIGINAL
 
     asked = spec(model, deep) if model else {"files": {}, "head": None}
     here = where == HERE
     # As it is published, it has the head that is to be replaced: the store always, a folder mostly.
-    replaced = (folder / (model_check.INDEX + model_check.ORIGINAL)).exists()
+    replaced = (folder / (model_check.INDEX + ORIGINAL)).exists()
     head = asked["head"] if replaced else None
     answer = model_check.look(
         str(folder),

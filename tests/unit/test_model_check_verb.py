@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpufleet.checks.facts import unpacked
-from hostkit import model, model_check
+from hostkit import files, model, model_check
 from hostkit.errors import Failure
 from tests.unit.tiny_checkpoint import BYTES, SHARDS, TEMPLATE, checkpoint, index, pins, shard
 
@@ -186,22 +186,23 @@ def spec(**more: Any) -> dict[str, Any]:
 
 def test_a_damaged_model_of_the_box_loses_its_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MODELS", str(tmp_path))
-    folder = checkpoint(tmp_path / "m" / "r1")
-    doubted: list[str] = []
     monkeypatch.setattr(model, "check_readable", lambda path: None)
-    monkeypatch.setattr(model, "doubt", lambda path: doubted.append(path) or True, raising=False)
+    folder = checkpoint(tmp_path / "m" / "r1")
     wanted = pins(folder)
-    assert model_check.run(spec(files=wanted))["doubted"] is False and not doubted
-    (folder / FIRST).write_bytes(b"")
+    files.complete(str(folder), {"name": "m"})
+    assert model_check.run(spec(files=wanted))["doubted"] is False and files.is_complete(str(folder))
+    data = bytearray((folder / FIRST).read_bytes())
+    data[-1] ^= 1
+    (folder / FIRST).write_bytes(data)
     found = model_check.run(spec(files=wanted))
-    assert found["doubted"] is True and doubted == [str(folder)]
+    assert found["doubted"] is True and not files.is_complete(str(folder))
     assert found["path"] == str(folder)
+    assert model_check.run(spec(files=wanted))["doubted"] is False  # it is doubtful already
 
 
 def test_what_the_owner_has_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "MODELS", str(tmp_path))
     monkeypatch.setattr(model, "check_readable", lambda path: None)
-    monkeypatch.setattr(model, "doubt", lambda path: pytest.fail("it is not ours"), raising=False)
     folder = checkpoint(tmp_path / "owners")
     (tmp_path / "m").mkdir()
     os.symlink(folder, tmp_path / "m" / "r1")
