@@ -14,7 +14,7 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Optional
 
-from hostkit import events, model, safetensors
+from hostkit import events, files, model, safetensors
 from hostkit.errors import Failure
 from hostkit.head import ORIGINAL
 from hostkit.pieces import PIECE
@@ -78,7 +78,7 @@ def look(
     wanted = dict(pinned)
     if head:  # what it changed lies beside it as it was
         wanted = {kept(path, name): entry for name, entry in pinned.items()}
-        wanted.update({head["file"]: {"sha256": head["sha256"]}} if head.get("sha256") else {})
+        wanted.update({placed(path, head): {"sha256": head["sha256"]}} if head.get("sha256") else {})
     check_pinned(path, wanted, told)
     there = {name: entry for name, entry in wanted.items() if name not in told.damaged}
     if deep and there:
@@ -100,6 +100,12 @@ def look(
 def kept(path: str, name: str) -> str:
     """The file that is as pinned, when an MTP head has taken the place of another (hostkit.head)."""
     return name + ORIGINAL if os.path.lexists(os.path.join(path, name + ORIGINAL)) else name
+
+
+def placed(path: str, head: dict) -> str:
+    """The head's name in the directory: not always its own, and never with a folder (hostkit.head)."""
+    made = files.mark(path).get("head") or {}
+    return str(made.get("file") or os.path.basename(head["file"]))
 
 
 class Told:
