@@ -129,12 +129,13 @@ def spec(model: Model, deep: bool) -> dict[str, Any]:
 
 def _pieces(model: Model) -> dict[str, list[str]]:
     """sha256 of each piece of its large files, as far as the controller keeps them: so it is said where damage is."""
-    from gpufleet.wheelhouse.items import Item, Made
+    from gpufleet import model_files
+    from gpufleet.settings import Mirrors
     from gpufleet.wheelhouse.store import Store, default_root
 
     store, found = Store(default_root()), {}
-    for name, file in model.source.files.items():
-        if kept := store.pieces(Item(name.replace("/", "__"), file.sha256, file.size, Made())):
+    for name, item in model_files.files(model, Mirrors()).items():
+        if kept := store.pieces(item):
             found[name] = kept
     return found
 
@@ -157,23 +158,24 @@ def _in_folder(folder: Path, names: Sequence[str], deep: bool) -> Checked:
 
 def _in_store(names: Sequence[str], deep: bool) -> Iterator[Checked]:
     """Of the controller's store, by links with the names that the files have in the model's directory."""
-    from gpufleet.wheelhouse.items import Item, Made
+    from gpufleet import model_files
+    from gpufleet.settings import Mirrors
     from gpufleet.wheelhouse.store import Store, default_root
 
     catalogue = _catalogue()
     chosen = [catalogue.find(name, "gpufleet models check") for name in names]
-    if unpinned := [model.name for model in chosen if not model.source.files]:
+    if elsewhere := [model.name for model in chosen if model.source.path]:
         remedy = "check it on a box (--inventory), or where it lies (--path)"
-        raise Wrong(f"{', '.join(unpinned)}: its page pins no files, so it is not in the store: {remedy}")
+        raise Wrong(f"{', '.join(elsewhere)}: it lies on boxes, not in the store: {remedy}")
     store = Store(default_root())
-    pinned = [item for item in catalogue.values() if item.source.files]
-    if not chosen and not pinned:
+    fetched = [item for item in catalogue.values() if not item.source.path]
+    if not chosen and not fetched:
         remedy = "check models on boxes (--inventory), or where one lies (--path)"
-        raise Wrong(f"no page pins files, so none is in the store: {remedy}")
-    for model in chosen or pinned:
+        raise Wrong(f"all models lie on boxes, none in the store: {remedy}")
+    for model in chosen or fetched:
         with tempfile.TemporaryDirectory(prefix="gpufleet-check-") as folder:
-            for name, file in model.source.files.items():
-                at = store.path(Item(name.replace("/", "__"), file.sha256, file.size, Made()))
+            for name, item in model_files.files(model, Mirrors()).items():
+                at = store.path(item)
                 link = Path(folder) / name
                 link.parent.mkdir(parents=True, exist_ok=True)
                 if at.is_file():

@@ -126,6 +126,17 @@ def test_the_copy_of_the_store(owner: Path) -> None:
     )
 
 
+def test_files_with_the_same_bytes_are_once_in_the_store(owner: Path) -> None:
+    (owner / "checkpoint" / "a.txt").write_text("the same")
+    (owner / "checkpoint" / "b.txt").write_text("the same")
+    write(owner)
+    store = stored(owner)
+    file = pins(owner / "checkpoint")["b.txt"]
+    store.path(Item("b.txt", file["sha256"], file["size"], Made())).unlink()
+    done = check("mine", "--deep")
+    assert done.exit_code == 0, done.output
+
+
 def test_a_head_that_is_to_be_replaced_is_not_held_against_the_store(owner: Path) -> None:
     stored(owner)
     head = {"source": {"path": "/srv/head"}, "file": "model-mtp.safetensors"}
@@ -255,7 +266,7 @@ def test_a_box_that_fails_costs_itself(owner: Path, boxes: Boxes) -> None:
         (["nothing", "--path", "checkpoint"], "unknown model 'nothing'"),
         (["nothing", "--inventory", "inventory/home.py"], "unknown model 'nothing'"),
         (["qwen3-0.6b", "--inventory", "inventory/home.py"], "no box serves qwen3-0.6b"),
-        (["qwen3-0.6b"], "its page pins no files"),
+        (["qwen3-0.6b"], "it lies on boxes, not in the store"),
     ],
 )
 def test_wrong_calls_end_with_2(owner: Path, boxes: Boxes, arguments: list[str], said: str) -> None:
