@@ -6,7 +6,7 @@ because what hangs can be ended only by ending its process. Tokens come by the e
 
 What it is told: {"path": of the file that is written, "size", "sha256", "ranges": [[offset, length] …] of it to get
 before it is hashed, "hub": {"endpoint", "repo", "commit", "path"}, "timeout": seconds, "parent": its process id}.
-What it says: {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then {"done": {"sha256", "size",
+What it says: {"begun": true} when it gets on, {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then {"done": {"sha256", "size",
 "pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
 """
 
@@ -47,6 +47,7 @@ def main() -> None:
     ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
     if os.getppid() != told["parent"]:  # it ended before it could be asked for
         sys.exit(1)
+    say({"begun": True})
     try:
         done = work(told)
     except Failed as error:
@@ -110,6 +111,7 @@ def fetch(told: dict[str, Any], descriptor: int) -> None:
     before, tell = 0, now_and_then("at")
     with hub_errors():
         client = Client(told)
+    say({"begun": True})
     for offset, length in told["ranges"]:
         at = offset
         try:

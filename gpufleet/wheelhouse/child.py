@@ -131,7 +131,7 @@ def _follow(lines: queue.SimpleQueue[str | None], watch: Watch, beat: Callable[[
         if "at" in said:
             watch.at(said["at"], now)
             beat(said["at"])
-        else:  # it reads what came
+        else:  # it has begun, or reads what came
             watch.since = now
             beat(None)
         if watch.over(now):

@@ -235,7 +235,7 @@ def test_an_interruption_is_130_and_leaves_no_process(bench: Bench) -> None:
 def test_a_token_is_in_no_process_list_and_in_nothing_that_is_said(bench: Bench) -> None:
     bench.hub.repos[REPO].token = TOKEN
     bench.hub.moods = [Mood("stall", LARGE, at=PIECE), Mood("status", LARGE, status=500)]
-    process = started(bench, HF_TOKEN=TOKEN, GPUFLEET_STALL_SECONDS="3", HF_DEBUG="1")
+    process = started(bench, HF_TOKEN=TOKEN, GPUFLEET_STALL_SECONDS="6", HF_DEBUG="1")
     try:
         when(process, lambda: length(bench.place().with_name(LARGE + ".part")) >= PIECE)
         listed = b"".join(command(pid) for pid in [process.pid, *children(process.pid)])
@@ -245,7 +245,7 @@ def test_a_token_is_in_no_process_list_and_in_nothing_that_is_said(bench: Bench)
         process.wait()
     assert process.returncode == 0 and bench.whole(), output
     assert b"hub_child" in listed and TOKEN.encode() not in listed
-    assert re.search(r"nothing came for 3 s|less than 64 KiB came", output) and TOKEN not in output
+    assert re.search(r"nothing came for 6 s|less than 64 KiB came", output) and TOKEN not in output
     assert not bench.hub.leaked
 
 
