@@ -6,8 +6,8 @@ because what hangs can be ended only by ending its process. Tokens come by the e
 
 What it is told: {"path": of the file that is written, "size", "sha256", "ranges": [[offset, length] …] of it to get
 before it is hashed, "hub": {"endpoint", "repo", "commit", "path"}, "timeout": seconds, "parent": its process id}.
-What it says: {"begun": true} when it gets on, {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then {"done": {"sha256", "size",
-"pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
+What it says: {"begun": true} when it gets on, {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then
+{"done": {"sha256", "size", "pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
 """
 
 from __future__ import annotations
