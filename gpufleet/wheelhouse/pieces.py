@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-PIECE = 16 << 20  # bytes
+from hostkit.pieces import PIECE as PIECE  # the boxes compare files by the same ones
+
 BLOCK = 1 << 20
 PIECES = ".pieces"  # after the name of a file: the hashes of its pieces, beside it
 
