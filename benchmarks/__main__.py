@@ -99,7 +99,7 @@ class Session:
             if scenario in NO_SCENARIO.get(peer, ()):
                 continue
             if scenario == "first":
-                self.bench.lab.on_boxes(self._names(count), reset_script(list(PEERS)))
+                self.bench.lab.on_boxes(self._names(count), reset_script(peer))
             if scenario == "file":
                 self.values[peer] = self.values.get(peer, 1) + 1
                 self.one.pop(peer, None)

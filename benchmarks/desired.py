@@ -73,23 +73,28 @@ def write_files(folder: Path, desired: Desired, value: int) -> None:
     (folder / desired.unit).write_text(desired.unit_text())
 
 
-def reset_script(peers: list[str]) -> str:
-    """What takes a box back to before any peer's first run."""
-    lines = ["exec 2>/dev/null"]
-    lines += ["systemctl disable --now $(systemctl list-units --all --plain --no-legend 'gpufleet-*' | cut -d' ' -f1)"]
-    for peer in peers:
-        desired = Desired(peer)
-        lines += [
+def reset_script(peer: str) -> str:
+    """What takes a box back to before this peer's first run: its things gone, and the packages, which are for all."""
+    desired = Desired(peer)
+    if peer == "gpufleet":
+        gone = [
+            "systemctl disable --now $(systemctl list-units --all --plain --no-legend 'gpufleet-*' | cut -d' ' -f1)",
+            "rm -rf /opt/gpufleet /var/lib/gpufleet /var/cache/gpufleet /etc/systemd/system/gpufleet-*",
+            "userdel gpufleet",
+        ]
+    else:
+        gone = [
             f"systemctl disable --now {desired.unit}",
             f"rm -rf {desired.root} /etc/systemd/system/{desired.unit}",
+            f"userdel {desired.user}",
         ]
-        lines += [f"userdel {desired.user}"]
-    lines += [
-        "rm -rf /opt/gpufleet /var/lib/gpufleet /var/cache/gpufleet /etc/systemd/system/gpufleet-*",
-        "userdel gpufleet",
-        "systemctl daemon-reload",
-        f"DEBIAN_FRONTEND=noninteractive apt-get -qq purge -y {' '.join(PACKAGES)} >/dev/null",
-        "DEBIAN_FRONTEND=noninteractive apt-get -qq autoremove -y >/dev/null",
-        "exit 0",
-    ]
-    return "\n".join(lines)
+    return "\n".join(
+        [
+            "exec 2>/dev/null",
+            *gone,
+            "systemctl daemon-reload",
+            f"DEBIAN_FRONTEND=noninteractive apt-get -qq purge -y {' '.join(PACKAGES)} >/dev/null",
+            "DEBIAN_FRONTEND=noninteractive apt-get -qq autoremove -y >/dev/null",
+            "exit 0",
+        ]
+    )

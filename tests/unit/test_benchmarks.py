@@ -11,7 +11,7 @@ import pytest
 from benchmarks import plot, table
 from benchmarks.__main__ import arguments
 from benchmarks.delay import Count, Proxy
-from benchmarks.desired import Desired, reset_script
+from benchmarks.desired import PACKAGES, Desired, reset_script
 
 
 async def _box(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -95,8 +95,11 @@ def test_a_part_can_be_asked_for_and_what_is_not_there_is_refused() -> None:
     assert ended.value.code == 2
 
 
-def test_peers_do_not_meet_on_a_box_and_all_are_reset() -> None:
+def test_peers_do_not_meet_on_a_box_and_each_is_reset_alone() -> None:
     one, other = Desired("pyinfra"), Desired("mitogen")
     assert not {one.root, one.user, one.unit} & {other.root, other.user, other.unit}
-    script = reset_script(["pyinfra", "mitogen"])
-    assert all(name in script for each in (one, other) for name in (each.root, each.user, each.unit))
+    for peer, its, others in (("pyinfra", one, other), ("mitogen", other, one)):
+        script = reset_script(peer)
+        assert all(name in script for name in (its.root, its.user, its.unit, *PACKAGES))
+        assert not any(name in script for name in (others.root, others.user, others.unit, "gpufleet"))
+    assert "/opt/gpufleet" in reset_script("gpufleet")
