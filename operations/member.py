@@ -31,9 +31,10 @@ class Ways:
 class Damaged(BoxError):
     """A file in the controller's store is not what its name says. + sha256: which"""
 
-    def __init__(self, name: str, path: Path, sha256: str) -> None:
-        super().__init__(name, f"{path} on this controller is damaged", "delete that file, then deploy again")
-        self.sha256 = sha256
+    def __init__(self, name: str, path: Path, gone: bool = False) -> None:
+        what, remedy = ("gone", AGAIN) if gone else ("damaged", "delete that file, then deploy again")
+        super().__init__(name, f"{path} on this controller is {what}", remedy)
+        self.sha256 = path.parent.name
 
 
 @dataclass

@@ -21,7 +21,7 @@ from gpufleet.spread import CONTROLLER, ORIGINS, OUTSIDE, File, Move, Spread, St
 from gpufleet.wheelhouse.items import Item
 from gpufleet.wheelhouse.store import Store
 from operations.member import Damaged, Member, Told, Ways
-from operations.sent_files import blocks, sha256_of
+from operations.sent_files import blocks, is_right
 from operations.shares import Box, Shares
 
 SILENCE_SECONDS = 180  # a slow disk may take that long to write out what came last
@@ -189,8 +189,8 @@ class Swarm:
         for sha256 in answer["damaged"]:
             member.noted(self.spread.files[sha256], 0, answer["holes"].get(sha256))
             path = self.paths[sha256]
-            if sha256_of(path) != sha256:
-                raise Damaged(name, path, sha256)
+            if not is_right(path, sha256):
+                raise Damaged(name, path)
             member.once_more(self.spread.files[sha256], "it arrived damaged")
         self._busy(member, answer["busy"])
 

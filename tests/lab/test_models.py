@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,7 +29,7 @@ def model_fleet(count: int, name: str, network: int, home: Path) -> Iterator[Mod
     with small_lab(name, network, ["cpu-only"] * count) as lab, Hub() as hub:
         mirrors = {**lab.mirrors(), "hub": hub.url}
         folder = lab.standin_folder(home / "folder", {box: {"mirrors": mirrors} for box in boxes})
-        env = {"GPUFLEET_STORE": str(home / "store"), "GPUFLEET_STALL_SECONDS": "3"}
+        env = {"GPUFLEET_STORE": str(home / "store"), "GPUFLEET_STALL_SECONDS": "5"}
         found = ModelFleet(Fleet(lab, folder, boxes), hub, env)
         done = found.deploy()
         assert done.code == 0, done.output
@@ -48,9 +49,9 @@ def one_copy(fleet: ModelFleet) -> None:
     outside, controller = fleet.outside(), fleet.controller()
     done = fleet.deploy(*early)
     assert done.code == 0, done.output
-    assert fleet.outside() - outside == fleet.total
+    assert fleet.total <= fleet.outside() - outside <= fleet.total + MIB
     sent = fleet.controller() - controller
-    assert fleet.total <= sent < fleet.total * 1.3 + len(early) * MIB, "SSH's and each box's other traffic included"
+    assert fleet.total <= sent < fleet.total * 1.5 + len(early) * MIB, "SSH's and each box's other traffic included"
     fleet.whole(*early)
     outside, controller = fleet.outside(), fleet.controller()
     done = fleet.deploy()
@@ -96,17 +97,15 @@ def struck(fleet: ModelFleet, revision: str, shards: int, size: int, kills: int)
         until = outside + fleet.total * random.uniform(number, number + 1) / (kills + 1)
         fleet.kill_when(fleet.started(), lambda until=until: fleet.outside() > until)  # type: ignore[misc]
     # while it goes to the boxes
-    there = fleet.bytes_on(fleet.boxes)
-    fleet.kill_when(
-        fleet.started(), lambda: fleet.bytes_on(fleet.boxes) - there > fleet.total * random.uniform(0.2, 0.8)
-    )
+    enough = fleet.bytes_on(fleet.boxes) + fleet.total * random.uniform(0.2, 0.8)
+    fleet.kill_when(fleet.started(), lambda: fleet.bytes_on(fleet.boxes) > enough)
     fleet.idle()
     parts = [path for box in fleet.boxes for path in fleet.held(box) if path.stat().st_size > MIB]
     flip(random.choice(parts))
     before = fleet.bytes_on([victim])
     process = fleet.started()
     while process.poll() is None and fleet.bytes_on([victim]) <= before:
-        pass
+        time.sleep(0.02)
     fleet.lab("kill", victim)
     said, _ = process.communicate(timeout=600)
     fleet.lab("start", victim)
@@ -114,6 +113,7 @@ def struck(fleet: ModelFleet, revision: str, shards: int, size: int, kills: int)
     parts = [path for path in fleet.held(other) if path.stat().st_size > MIB and path.stat().st_nlink == 1]
     if parts:
         flip(random.choice(parts))
+    fleet.hub.moods = []
     done = fleet.deploy()
     assert done.code == 0, done.output
     fleet.whole()
@@ -154,13 +154,15 @@ def test_struck_at_random_points_it_goes_on(three: ModelFleet) -> None:
     struck(three, "second", 3, 24 * MIB, kills=2)
 
 
-def test_a_model_that_is_freed_takes_its_store_with_it(three: ModelFleet) -> None:
-    """And what an older gpufleet left stays complete."""
-    freed = three.fleet.command("gc", "--models", "--yes")
-    assert freed.returncode == 0, freed.stdout
+def test_what_no_model_has_is_freed_from_the_store_and_nothing_else(three: ModelFleet) -> None:
+    stray = f"{MODELS}/.store/{'a' * 64}"
     for box in three.boxes:
-        links = three.lab.sh(box, f"find {MODELS}/.store -name 'model-*' -links 1; ls {MODELS}/{MODEL}")
-        assert links.splitlines()[-1] == three.revision
+        three.lab.sh(
+            box, f"mkdir {stray} && echo x > {stray}/x.part && find {MODELS} -exec touch -d '2 days ago' {{}} +"
+        )
+    freed = three.fleet.command("gc", "--yes")
+    assert freed.returncode == 0, freed.stdout
+    assert three.lab.sh("lab-1", f"ls {MODELS}/.store").count("a" * 64) == 0
     three.whole()
 
 

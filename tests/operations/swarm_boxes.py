@@ -33,11 +33,12 @@ class Store:
 
     def add(self, name: str, data: bytes) -> Item:
         item = Item(name, hashlib.sha256(data).hexdigest(), len(data))
+        self.path(item).parent.mkdir(exist_ok=True)
         self.path(item).write_bytes(data)
         return item
 
     def path(self, item: Item) -> Path:
-        return self.root / item.filename
+        return self.root / item.sha256 / item.filename
 
     def has(self, item: Item) -> bool:
         return self.path(item).exists()

@@ -175,11 +175,11 @@ def test_boxes_that_fetch_for_themselves_get_addresses(run: Run) -> None:
 
 
 def test_a_damaged_file_of_the_controller_is_mended_once(run: Run) -> None:
-    run.damaged = [Damaged("one", Path("/store/x"), sha(WEIGHTS))]
+    run.damaged = [Damaged("one", Path("/store") / sha(WEIGHTS) / "x")]
     assert run.put(box := Box("one", page())) == []
     assert [item.sha256 for item in run.mended] == [sha(WEIGHTS)] and len(run.brought) == 2
-    assert "/store/x on this controller is damaged: it is mended" in box.said
-    run.damaged = [Damaged("one", Path("/store/x"), sha(WEIGHTS)) for _ in range(2)]
+    assert any("on this controller is damaged: it is mended" in line for line in box.said)
+    run.damaged = [Damaged("one", Path("/store") / sha(WEIGHTS) / "x") for _ in range(2)]
     assert "damaged" in run.put(Box("one", page()))[0]
 
 

@@ -157,7 +157,7 @@ def test_a_file_that_is_gone_from_the_controller(fleet: Fleet) -> None:
 
     box.instead["stock"] = stock
     (line,) = fleet.bring(item).values()
-    assert "on this controller cannot be read: No such file" in line
+    assert "on this controller is gone. Deploy again" in line
 
 
 def test_a_file_that_nobody_has(fleet: Fleet) -> None:
