@@ -18,7 +18,7 @@ from tests.command import owners_folder
 from tests.lab import mixture
 from tests.lab.support import Done, SmallLab, deploy, small_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.large]
 
 NAME = "lab-mixture"
 MODELS = "/srv/models"
