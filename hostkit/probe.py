@@ -73,7 +73,7 @@ def _sources(root: Roots, nvml_seconds: float) -> list[Source]:
     if driver.is_there(root) or root.kernel_log:
         found.append(Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS))
     if _may_have_instances(root):
-        found.append(Source("services", lambda _: services.read(releases.instance_names(root)), SECONDS))
+        found.append(Source("services", lambda _: services.read(releases.instance_names(root), roots=root), SECONDS))
     return [
         *found,
         Source("origins", lambda _: origins.read(root), SECONDS),

@@ -8,6 +8,7 @@ import subprocess
 from typing import Any, Callable
 
 from hostkit.releases import unit_name
+from hostkit.roots import Roots
 
 PROPERTIES = [
     "Id",
@@ -28,6 +29,7 @@ UNKNOWN = {
     "active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None,
     "masked": False, "fragment": None, "drop_ins": [], "unread": False,
 }  # fmt: skip
+EDITED = ("/etc/systemd/system", "/run/systemd/system")
 OURS = "/gpufleet-"  # how the folder of a drop-in begins that is for our units; service.d is for all of the system
 # which moment `systemctl status` calls "since"
 _SINCE = {
@@ -47,13 +49,16 @@ def systemctl_show(units: list[str]) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def read(instances: list[str], show: Callable[[list[str]], str] = systemctl_show) -> dict[str, Any]:
+def read(
+    instances: list[str], show: Callable[[list[str]], str] = systemctl_show, roots: Roots | None = None
+) -> dict[str, Any]:
     if not instances:
         return {"services": {}}
     by_id = {}
     for paragraph in show([unit_name(name) for name in instances]).strip().split("\n\n"):
         properties = dict(line.split("=", 1) for line in paragraph.splitlines() if "=" in line)
-        by_id[properties.get("Id")] = _service(properties)
+        unit = properties.get("Id", "")
+        by_id[unit] = _with_new_drop_ins(_service(properties), unit, roots or Roots())
     return {"services": {name: by_id.get(unit_name(name), UNKNOWN) for name in instances}}
 
 
@@ -83,6 +88,14 @@ def _loaded(properties: dict[str, str]) -> dict[str, Any]:
         "drop_ins": sorted(path for path in paths if OURS in os.path.dirname(path)),
         "unread": properties.get("NeedDaemonReload") == "yes",
     }
+
+
+def _with_new_drop_ins(service: dict[str, Any], unit: str, roots: Roots) -> dict[str, Any]:
+    """With those that lie there since systemd last looked: of a folder that is new to it, it does not say so itself."""
+    folders = [f"{place}/{name}.d" for place in EDITED for name in (unit, "gpufleet-.service")]
+    there = {f"{folder}/{name}" for folder in folders for name in roots.names(folder) if name.endswith(".conf")}
+    new = there - {*service["drop_ins"]}
+    return {**service, "drop_ins": sorted(there | {*service["drop_ins"]}), "unread": service["unread"] or bool(new)}
 
 
 def _moment(stamp: str) -> str | None:

@@ -201,7 +201,7 @@ def test_services_in_one_call() -> None:
         calls.append(units)
         return SHOWN
 
-    found = services.read(["bad", "lost", "qwen"], show)["services"]
+    found = services.read(["bad", "lost", "qwen"], show, Roots("/nowhere"))["services"]
     assert calls == [["gpufleet-bad.service", "gpufleet-lost.service", "gpufleet-qwen.service"]]
     assert found["qwen"] == {
         "active": "active",
@@ -231,6 +231,17 @@ def test_services_in_one_call() -> None:
         "unread": False,
     }
     assert found["lost"] == services.UNKNOWN
+
+
+def test_a_drop_in_that_systemd_has_not_seen_yet(tmp_path: Path) -> None:
+    folder = tmp_path / "etc/systemd/system/gpufleet-bad.service.d"
+    folder.mkdir(parents=True)
+    (folder / "override.conf").touch()
+    (folder / "notes.txt").touch()
+    found = services.read(["bad", "qwen"], lambda _: SHOWN, Roots(str(tmp_path)))["services"]
+    drop_in = "/etc/systemd/system/gpufleet-bad.service.d/override.conf"
+    assert (found["bad"]["drop_ins"], found["bad"]["unread"]) == ([drop_in], True)
+    assert drop_in not in found["qwen"]["drop_ins"]
 
 
 def test_no_instances_no_systemctl() -> None:
