@@ -16,9 +16,10 @@ from gpufleet.models import Model
 from gpufleet.settings import Settings
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
-from operations import model as operation
+from operations import model_put as operation
 from operations import swarm
 from operations.member import Damaged
+from operations.model import in_place
 from operations.model_spec import places, spec
 
 WEIGHTS, CONFIG, HEAD = b"weights", b"{}", b"head"
@@ -227,5 +228,5 @@ def test_boxes_that_have_the_model_give_it_to_one_that_comes(run: Run) -> None:
 
 def test_nothing_to_do(run: Run) -> None:
     box = Box("one")
-    assert list(operation.in_place._inner(box=box)) == []  # type: ignore[attr-defined]
+    assert list(in_place._inner(box=box)) == []  # type: ignore[attr-defined]
     assert box.noops == ["all models are in place"]
