@@ -60,7 +60,12 @@ def one_copy(fleet: ModelFleet) -> None:
     assert fleet.controller() - controller < fleet.total * 0.1 + len(fleet.boxes) * MIB
     assert list(fleet.came(done, last)) == ["other boxes"], done.output
     fleet.whole()
-    assert [fleet.deploy().state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes)
+    nothing_to_do(fleet)
+
+
+def nothing_to_do(fleet: ModelFleet) -> None:
+    done = fleet.deploy()
+    assert [done.state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes), done.output
 
 
 def one_piece(fleet: ModelFleet, box: str) -> None:
@@ -119,7 +124,7 @@ def struck(fleet: ModelFleet, revision: str, shards: int, size: int, kills: int)
     fleet.whole()
     assert fleet.total <= fleet.outside() - outside <= fleet.total + (kills + 3) * KILL_COSTS
     assert fleet.controller() - controller < fleet.total * 2, "about one copy, and what struck it"
-    assert [fleet.deploy().state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes)
+    nothing_to_do(fleet)
 
 
 def damaged_on_the_controller(fleet: ModelFleet) -> None:
