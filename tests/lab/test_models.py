@@ -60,7 +60,12 @@ def one_copy(fleet: ModelFleet) -> None:
     assert fleet.controller() - controller < fleet.total * 0.1 + len(fleet.boxes) * MIB
     assert list(fleet.came(done, last)) == ["other boxes"], done.output
     fleet.whole()
-    assert [fleet.deploy().state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes)
+    nothing_to_do(fleet)
+
+
+def nothing_to_do(fleet: ModelFleet) -> None:
+    done = fleet.deploy()
+    assert [done.state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes), done.output
 
 
 def one_piece(fleet: ModelFleet, box: str) -> None:
@@ -119,7 +124,7 @@ def struck(fleet: ModelFleet, revision: str, shards: int, size: int, kills: int)
     fleet.whole()
     assert fleet.total <= fleet.outside() - outside <= fleet.total + (kills + 3) * KILL_COSTS
     assert fleet.controller() - controller < fleet.total * 2, "about one copy, and what struck it"
-    assert [fleet.deploy().state(box) for box in fleet.boxes] == ["serving, nothing to do"] * len(fleet.boxes)
+    nothing_to_do(fleet)
 
 
 def damaged_on_the_controller(fleet: ModelFleet) -> None:
@@ -166,13 +171,26 @@ def test_what_no_model_has_is_freed_from_the_store_and_nothing_else(three: Model
     three.whole()
 
 
+@pytest.fixture(scope="module")
+def twenty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModelFleet]:
+    with model_fleet(20, "mod20", 83, tmp_path_factory.mktemp("twenty")) as found:
+        found.publish("first", 4, 50 * 10**6)
+        yield found
+
+
 @pytest.mark.large
-def test_twenty_boxes_and_two_hundred_megabytes(tmp_path: Path) -> None:
-    with model_fleet(20, "mod20", 83, tmp_path) as fleet:
-        fleet.publish("first", 4, 50 * 10**6)
-        one_copy(fleet)
-        one_piece(fleet, "lab-7")
-        for box in fleet.boxes:  # room for the next
-            fleet.lab.sh(box, f"rm -r {MODELS}/{MODEL} {MODELS}/.store")
-        struck(fleet, "second", 4, 50 * 10**6, kills=4)
-        one_piece(fleet, "lab-13")
+def test_one_copy_of_two_hundred_megabytes_for_twenty_boxes(twenty: ModelFleet) -> None:
+    one_copy(twenty)
+
+
+@pytest.mark.large
+def test_a_flipped_bit_on_one_of_twenty_boxes(twenty: ModelFleet) -> None:
+    one_piece(twenty, "lab-7")
+
+
+@pytest.mark.large
+def test_twenty_boxes_are_struck_and_go_on(twenty: ModelFleet) -> None:
+    for box in twenty.boxes:  # room for the next
+        twenty.lab.sh(box, f"rm -r {MODELS}/{MODEL} {MODELS}/.store")
+    struck(twenty, "second", 4, 50 * 10**6, kills=4)
+    one_piece(twenty, "lab-13")
