@@ -21,7 +21,7 @@ QWEN_27B: dict[str, Any] = {
     "vocab_size": 248320,
     "max_positions": 262144,
     "linear": {"key_heads": 16, "value_heads": 48, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
-    "vision_mib": 838,
+    "vision_mib": 879,
 }
 
 # Qwen3.5-35B-A3B: 40 layers, 256 experts of which 8 and a shared one answer
@@ -38,7 +38,7 @@ QWEN_35B: dict[str, Any] = {
     "linear": {"key_heads": 16, "value_heads": 32, "key_dim": 128, "value_dim": 128, "conv_kernel": 4},
     "experts": 256,
     "experts_per_token": 8,
-    "vision_mib": 838,
+    "vision_mib": 852,
 }
 
 # Qwen3.5-122B-A10B: 48 layers; the pool that redlinedtm's V100s logged is whole blocks of it
@@ -60,13 +60,14 @@ def model(base: dict[str, Any], **changes: Any) -> Architecture:
 
 
 MTP_BF16 = {"mib": 810, "tensors": 15}
-FP8_27B = model(QWEN_27B, weights_mib=28098, quantization="fp8", mtp={"mib": 435, "tensors": 15, "quantised": True})
-AWQ_27B = model(QWEN_27B, weights_mib=18378, quantization="awq", mtp=MTP_BF16)
-AUTOROUND_27B = model(QWEN_27B, weights_mib=16467, quantization="gptq", mtp=MTP_BF16)
+FP8_27B = model(QWEN_27B, weights_mib=28098, quantization="fp8", mtp={"mib": 455, "tensors": 22, "quantised": True})
+AWQ_27B = model(QWEN_27B, weights_mib=18338, quantization="awq", mtp=MTP_BF16)
+# club-3090 #142: "Checkpoint size: 17.69 GiB", 18115 MiB, less vision and MTP
+AUTOROUND_27B = model(QWEN_27B, weights_mib=16426, quantization="gptq", mtp=MTP_BF16)
 AWQ_35B = model(QWEN_35B, weights_mib=22428, quantization="awq", mtp={"mib": 1611, "tensors": 19})
-AWQ_122B = model(QWEN_122B, weights_mib=73432 - 838, quantization="awq")  # 77 GB, of which vision as in the others
+AWQ_122B = model(QWEN_122B, weights_mib=73432 - 852, quantization="awq")  # 77 GB, of which vision about as in the 35B model
 # The same if the 19.3 GB on each of four cards, vision among them, are GiB as vLLM logs them
-AWQ_122B_LARGE = model(QWEN_122B, weights_mib=79053 - 838, quantization="awq")
+AWQ_122B_LARGE = model(QWEN_122B, weights_mib=79053 - 852, quantization="awq")
 FP8_35B = model(QWEN_35B, weights_mib=34048, quantization="fp8")
 
 # Qwen3-0.6B: nothing but full attention
