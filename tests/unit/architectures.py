@@ -65,7 +65,9 @@ AWQ_27B = model(QWEN_27B, weights_mib=18338, quantization="awq", mtp=MTP_BF16)
 # club-3090 #142: "Checkpoint size: 17.69 GiB", 18115 MiB, less vision and MTP
 AUTOROUND_27B = model(QWEN_27B, weights_mib=16426, quantization="gptq", mtp=MTP_BF16)
 AWQ_35B = model(QWEN_35B, weights_mib=22428, quantization="awq", mtp={"mib": 1611, "tensors": 19})
-AWQ_122B = model(QWEN_122B, weights_mib=73432 - 852, quantization="awq")  # 77 GB, of which vision about as in the 35B model
+AWQ_122B = model(
+    QWEN_122B, weights_mib=73432 - 852, quantization="awq"
+)  # 77 GB, of which vision about as in the 35B model
 # The same if the 19.3 GB on each of four cards, vision among them, are GiB as vLLM logs them
 AWQ_122B_LARGE = model(QWEN_122B, weights_mib=79053 - 852, quantization="awq")
 FP8_35B = model(QWEN_35B, weights_mib=34048, quantization="fp8")

@@ -141,7 +141,7 @@ def test_fewer_requests_are_named_where_their_graphs_take_what_lacks() -> None:
 
 def test_several_together_where_no_single_one_is_enough() -> None:
     """A model of which only a few MiB are left beside the weights: no single change is enough."""
-    shape = LARGE | {"weights_mib": 20_000, "vision_mib": 852}
+    shape = LARGE | {"weights_mib": 20_000}
     tight = model("tight", architecture=shape, streams=4, args={"max-model-len": 262_144, **mtp(3)})
     found = fitting.answer(subject("single-2080ti", extra=tight), tight, {})
     assert found.can is False
