@@ -13,7 +13,7 @@ from tests.lab.clients import completes
 from tests.lab.rollouts import MODEL, UNIT, Fleet, assert_in_waves, report
 from tests.lab.support import small_lab
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.large]
 
 CPU, TURING, AMPERE = "cpu-only", "dual-2080ti-nv2", "dual-3090-nv4"
 TOPOLOGIES = [CPU, TURING, CPU, AMPERE, TURING, AMPERE, CPU]
