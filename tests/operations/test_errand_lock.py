@@ -16,8 +16,6 @@ from tests.command import GPUFLEET, deploy, run
 from tests.operations.rolling import MODEL, Fleet, rolling
 from tests.operations.test_locking import begun, held, put
 
-VERBS = ("rollback", "restart")
-
 
 def switching(folder: Path, fleet: Fleet, verb: str, program: list[str] = GPUFLEET) -> subprocess.Popen[str]:
     """The command on box-1, come to where the box works."""
@@ -33,8 +31,8 @@ def switching(folder: Path, fleet: Fleet, verb: str, program: list[str] = GPUFLE
     return process
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_a_deploy_comes_after_it_and_names_it(tmp_path: Path, verb: str) -> None:
+def test_a_deploy_comes_after_it_and_names_it(tmp_path: Path) -> None:
+    verb = "rollback"
     with rolling(tmp_path / "boxes", 2) as fleet:
         folder = fleet.folder(tmp_path)
         (tmp_path / "elsewhere").mkdir()
@@ -51,8 +49,8 @@ def test_a_deploy_comes_after_it_and_names_it(tmp_path: Path, verb: str) -> None
         assert fleet.verbs("box-2").count("lock") == 0
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_while_a_deploy_runs_it_ends_with_4_and_names_the_deploy(tmp_path: Path, verb: str) -> None:
+def test_while_a_deploy_runs_it_ends_with_4_and_names_the_deploy(tmp_path: Path) -> None:
+    verb = "restart"
     with rolling(tmp_path / "boxes", 2) as fleet:
         folder = fleet.folder(tmp_path)
         fleet.go.clear()
@@ -69,8 +67,9 @@ def test_while_a_deploy_runs_it_ends_with_4_and_names_the_deploy(tmp_path: Path,
         assert "box-1 is locked by anna on desk (pid 7)" in done.stdout and held(fleet) == ["box-1"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize(
+    ("verb", "number"), [("restart", signal.SIGINT), ("rollback", signal.SIGTERM), ("restart", signal.SIGHUP)]
+)
 def test_interrupted_it_lets_go(tmp_path: Path, verb: str, number: signal.Signals) -> None:
     with rolling(tmp_path / "boxes", 1) as fleet:
         process = switching(fleet.folder(tmp_path), fleet, verb)
