@@ -59,16 +59,28 @@ def load_group_data(
             problems.append(f"{shown}: {_no_group(name, known, boxes)}")
             continue
         try:
-            values = checked(_run(path), shown)
+            layers.setdefault(name, []).append(_layer(path, shown))
         except ConfigError as error:
             problems += error.problems
-        except (Exception, SystemExit) as error:  # an owner's file can raise anything
-            problems.append(f"{shown}: {type(error).__name__}: {error}")
-        else:
-            layers.setdefault(name, []).append(Layer(shown, values))
     if problems:
         raise ConfigError(problems)
     return layers
+
+
+def of_all(root: Path) -> list[Layer]:
+    """The layer of all boxes alone, of a fleet's folder: for commands that are told of no inventory. Empty where there
+    is none. Raises ConfigError."""
+    path = root / "group_data" / "all.py"
+    return [_layer(path, _shown(path, root))] if path.is_file() else []
+
+
+def _layer(path: Path, shown: str) -> Layer:
+    try:
+        return Layer(shown, checked(_run(path), shown))
+    except ConfigError:
+        raise
+    except (Exception, SystemExit) as error:  # an owner's file can raise anything
+        raise ConfigError([f"{shown}: {type(error).__name__}: {error}"]) from error
 
 
 def _no_group(name: str, groups: set[str], boxes: Collection[str]) -> str:

@@ -53,7 +53,7 @@ def look(place: Files, head: tuple[Files, str] | None, shaped: bool, say: Say) -
     return Added(values, facts.architecture if facts else None, notes)
 
 
-def head_of(text: str) -> tuple[Files, str] | None:
+def head_of(text: str, hub: str) -> tuple[Files, str] | None:
     """The place and the file of the MTP head that a page has already. Raises ConfigError."""
     try:
         page_ = yaml_page.load(text)
@@ -64,7 +64,7 @@ def head_of(text: str) -> tuple[Files, str] | None:
     found = read(MtpHead, page_["mtp_head"], "the page: mtp_head")
     source = found.source
     where = f"hf:{source.hub}@{source.commit}" if source.hub else source.http or source.path or ""
-    return places.place(where, None, (found.file,)), found.file
+    return places.place(where, hub, None, (found.file,)), found.file
 
 
 def _head(place: Files, file: str) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -11,31 +10,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from gpufleet.errors import ConfigError
+from gpufleet.hub_child import clean
 from gpufleet.models import File, Source
 from gpufleet.schema import read
+from gpufleet.wheelhouse.hub import HUB
 from gpufleet.wheelhouse.items import FetchError
+from gpufleet.wheelhouse.web import without_login
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
-PUBLIC = "https://huggingface.co"
 LOG_IN = "give a token: HF_TOKEN, or hf auth login"
-REMEDIES = {401: LOG_IN, 403: LOG_IN, 404: "correct the name, or set HF_ENDPOINT to where it is"}
-
-
-def endpoint() -> str:
-    """The hub, or the mirror of it that HF_ENDPOINT names."""
-    return (os.environ.get("HF_ENDPOINT") or PUBLIC).rstrip("/")
+REMEDIES = {401: LOG_IN, 403: LOG_IN, 404: "correct the name, or set mirrors.hub to where it is"}
 
 
 class Hub:
     """One state of a repository. The token is the hub client's: HF_TOKEN, or what `hf auth login` kept."""
 
-    def __init__(self, repo: str, wanted: str | None = None) -> None:
+    def __init__(self, repo: str, wanted: str | None = None, endpoint: str = HUB) -> None:
         """
         + wanted: a branch, a tag or a commit; None: the default branch
+        + endpoint: the hub, or a mirror of it
         """
-        self.repo, self._wanted, self.endpoint = repo, wanted, endpoint()
+        self.repo, self._wanted, self.endpoint = repo, wanted, endpoint
+        self._shown = without_login(endpoint)
         self.where = repo + (f"@{wanted}" if wanted else "")
 
     @cached_property
@@ -51,7 +49,7 @@ class Hub:
     def commit(self) -> str:
         found = self._info.sha
         if not found:
-            raise FetchError(f"{self.where}: {self.endpoint} does not say which commit it is; ask another mirror")
+            raise FetchError(f"{self.where}: {self._shown} does not say which commit it is; ask another mirror")
         return found
 
     @cached_property
@@ -61,7 +59,7 @@ class Hub:
     def sizes(self) -> Mapping[str, int]:
         unsaid = [name for name, sibling in self._siblings.items() if sibling.size is None]
         if unsaid:
-            raise FetchError(f"{self.where}: {self.endpoint} does not say how long {unsaid[0]} is; ask another mirror")
+            raise FetchError(f"{self.where}: {self._shown} does not say how long {unsaid[0]} is; ask another mirror")
         return {name: int(sibling.size) for name, sibling in self._siblings.items()}
 
     def part(self, name: str, start: int, end: int) -> bytes:
@@ -94,7 +92,7 @@ class Hub:
         data, blob = self.part(name, 0, size), self._siblings[name].blob_id
         found = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         if len(data) != size or (blob and blob != found):
-            raise FetchError(f"{self.where}: {name} came damaged from {self.endpoint}; call it again")
+            raise FetchError(f"{self.where}: {name} came damaged from {self._shown}; call it again")
         return File(size=size, sha256=hashlib.sha256(data).hexdigest())
 
     def source(self, files: dict[str, File]) -> Source:
@@ -122,21 +120,21 @@ class Hub:
                 ["HF_HUB_OFFLINE is set, so the hub is not asked: take it out of the environment"]
             ) from None
         except errors.GatedRepoError:
-            raise FetchError(f"{self.where} is gated: accept its terms at {PUBLIC}/{self.repo}, and {LOG_IN}") from None
+            raise FetchError(f"{self.where} is gated: accept its terms at {HUB}/{self.repo}, and {LOG_IN}") from None
         except errors.RevisionNotFoundError:
             raise ConfigError([f"{self.repo} has no revision {self._wanted}; its page on the hub lists them"]) from None
         except errors.RepositoryNotFoundError:
-            problem = f"{self.endpoint} has no repository {self.repo}, or it is private"
+            problem = f"{self._shown} has no repository {self.repo}, or it is private"
             raise ConfigError([f"{problem}: correct the name, or {LOG_IN}"]) from None
         except errors.HFValidationError as error:
             raise ConfigError([f"{self.where} is no repository: {' '.join(str(error).split())}"]) from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code
-            remedy = REMEDIES.get(status, "call it again later, or set HF_ENDPOINT to a mirror")
-            raise FetchError(f"{self.where}: {self.endpoint} answered {status}; {remedy}") from None
+            remedy = REMEDIES.get(status, "call it again later, or set mirrors.hub to a mirror")
+            raise FetchError(f"{self.where}: {self._shown} answered {status}; {remedy}") from None
         except (OSError, errors.HTTPError) as error:
-            remedy = "mend the network, or set HF_ENDPOINT to a mirror"
-            raise FetchError(f"{self.where}: {self.endpoint} cannot be reached ({error}); {remedy}") from None
+            remedy = "mend the network, or set mirrors.hub to a mirror"
+            raise FetchError(f"{self.where}: {self._shown} cannot be reached ({clean(str(error))}); {remedy}") from None
 
 
 def _module(name: str) -> Any:

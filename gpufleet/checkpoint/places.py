@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gpufleet.checkpoint.folder import Folder
-from gpufleet.checkpoint.hub import Hub, endpoint
+from gpufleet.checkpoint.hub import Hub
 from gpufleet.checkpoint.reading import Files
 from gpufleet.checkpoint.web import Web
 from gpufleet.errors import ConfigError
@@ -17,22 +17,23 @@ REPO = re.compile(r"^([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([^\s@]+))?$")
 HEAD_FILE = "model-mtp.safetensors"
 
 
-def place(source: str, revision: str | None = None, extra: tuple[str, ...] = ()) -> Files:
+def place(source: str, hub: str, revision: str | None = None, extra: tuple[str, ...] = ()) -> Files:
     """The place that `source` names. Raises ConfigError.
 
+    + hub: its address, or that of a mirror
     + revision: of a repository, in place of what follows its `@`
     + extra: further files to ask for below an http address
     """
     if source.startswith("hf:"):
-        found = _repository(source.removeprefix("hf:"), revision)
+        found = _repository(source.removeprefix("hf:"), hub, revision)
         if found is None:
             raise ConfigError([f"{source} is no repository of the hub: hf:owner/name, or hf:owner/name@revision"])
         return found
     if re.match(r"https?://", source):
-        return _of_hub(source, revision) or _plain(Web(source, extra), source, revision)
+        return _of_hub(source, hub, revision) or _plain(Web(source, extra), source, revision)
     if Path(source).expanduser().is_dir() or source.startswith(("/", "./", "../", "~")):
         return _plain(Folder(Path(source)), source, revision)
-    found = _repository(source, revision)
+    found = _repository(source, hub, revision)
     if found is None:
         raise ConfigError([f"{source} is no folder, no http address, and no repository of the hub (owner/name)"])
     return found
@@ -44,25 +45,25 @@ def _plain(found: Files, source: str, revision: str | None) -> Files:
     return found
 
 
-def _repository(text: str, revision: str | None) -> Hub | None:
+def _repository(text: str, hub: str, revision: str | None) -> Hub | None:
     match = REPO.match(text)
-    return Hub(match[1], revision or match[2]) if match else None
+    return Hub(match[1], revision or match[2], hub) if match else None
 
 
-def _of_hub(address: str, revision: str | None) -> Hub | None:
+def _of_hub(address: str, hub: str, revision: str | None) -> Hub | None:
     """The repository that a page of the hub or of its mirror shows, such as `https://huggingface.co/owner/name/tree/main`."""
-    parts = urlsplit(address)
+    parts, mirror = urlsplit(address), urlsplit(hub)
     path = [unquote(part) for part in parts.path.split("/") if part]
-    if parts.hostname not in (*HUBS, urlsplit(endpoint()).hostname) or parts.port != urlsplit(endpoint()).port:
+    if (parts.hostname, parts.port) not in [(mirror.hostname, mirror.port), *((name, None) for name in HUBS)]:
         return None
     if len(path) == 2 or (len(path) >= 4 and path[2] in ("tree", "blob", "commit")):
-        return _repository("/".join(path[:2]), revision or (path[3] if len(path) > 3 else None))
+        return _repository("/".join(path[:2]), hub, revision or (path[3] if len(path) > 3 else None))
     return None
 
 
-def head(given: str) -> tuple[Files, str]:
+def head(given: str, hub: str) -> tuple[Files, str]:
     """The place and the file of `SOURCE[:FILE]`. Raises ConfigError."""
     source, colon, file = given.rpartition(":")
     if not colon or not file.endswith(".safetensors") or file.startswith("//"):
         source, file = given, HEAD_FILE
-    return place(source, None, (file,)), file
+    return place(source, hub, None, (file,)), file

@@ -51,7 +51,8 @@ def add(
 
     SOURCE is a repository of the hub (owner/name, hf:owner/name@revision, or the address of its page), an http address
     below which the files are, or a folder. Only headers are read, and for sha256 what its place does not tell.
-    HF_ENDPOINT names a mirror of the hub; a token is the one of the hub's own client (HF_TOKEN, hf auth login).
+    The hub is the one that group_data/all.py names (mirrors.hub), else HF_ENDPOINT; a token is that of its own client
+    (HF_TOKEN, hf auth login).
 
     Of a model that has a page its recipe stays, with its comments: only revision, source, mtp_head and architecture
     are renewed. A page in DIR that would change is shown, and written over with --force only.
@@ -60,18 +61,20 @@ def add(
     """
     from gpufleet.checkpoint import adding, page, places
     from gpufleet.schema import NAME
+    from gpufleet.wheelhouse import hub, targets
     from gpufleet.wheelhouse.items import FetchError
 
     folder = None if printed and into is None else _folder(into)
     try:
         with configuration():
-            place = places.place(source, revision)
+            at = hub.endpoint(targets.settings({}).mirrors)
+            place = places.place(source, at, revision)
             wanted = name or _name(place.name())
             if not re.match(NAME, wanted):
                 raise ConfigError([f"{wanted!r} is no name of a model: give one with --name"])
             there = folder / f"{wanted}.yaml" if folder else None
             before, of = _before(wanted, there)
-            head = places.head(mtp_head) if mtp_head else adding.head_of(before or "")
+            head = places.head(mtp_head, at) if mtp_head else adding.head_of(before or "", at)
             found = adding.look(place, head, not shapeless, _say)
             if before is None:
                 text = page.new(wanted, adding.title(place.title, found.architecture), found.values)

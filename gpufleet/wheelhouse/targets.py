@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, model_files, paths, planning
+from gpufleet import catalogue, layers, model_files, paths, planning
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.inventory import incomplete
 from gpufleet.models import Model
@@ -40,10 +40,15 @@ def of_inventory(path: Path, given: Mapping[str, Any], limit: Sequence[str]) -> 
     return runtimes, list(models.values())
 
 
+def settings(given: Mapping[str, Any]) -> Settings:
+    """What group_data says for all boxes of the fleet's folder one is in, and `given` over it. Raises ConfigError."""
+    return layers.merge([*layers.of_all(Path.cwd()), layers.Layer(planning.OPTION, given)]).settings
+
+
 def of_models(names: Sequence[str], given: Mapping[str, Any]) -> list[ModelTarget]:
     """Models by name. Raises ConfigError, also for one that is on its boxes already."""
     models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
-    mirrors = Settings.model_validate(dict(given)).mirrors
+    mirrors = settings(given).mirrors
     chosen = [models.find(name, "--model") for name in dict.fromkeys(names)]
     if problems := [
         f"--model {model.name}: it is on its boxes, in {model.source.path}, and comes from nowhere"
@@ -65,7 +70,7 @@ def of_stacks(
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(Path.cwd()))
     if problems := incomplete(stacks):
         raise ConfigError(problems)
-    settings = Settings.model_validate(dict(given))
+    wanted = settings(given)
     chosen = [stacks.find(name, "--stack") for name in names]
     known = {arch for stack in stacks.values() for arch in stack.arch}
     problems = [f"--arch: no stack is for {arch!r}{nearest(arch, known)}" for arch in archs if arch not in known]
@@ -87,9 +92,9 @@ def of_stacks(
         ]
     if problems:
         raise ConfigError(problems)
-    chosen = [stack.with_options(settings.options, "--set options") for stack in chosen]
+    chosen = [stack.with_options(wanted.options, "--set options") for stack in chosen]
     runtimes = [Runtime(stack, python) for stack in chosen for python in (pythons or stack.python)]
-    return _once(Target(runtime, settings.mirrors) for runtime in runtimes)
+    return _once(Target(runtime, wanted.mirrors) for runtime in runtimes)
 
 
 def _once(targets: Iterable[Target]) -> list[Target]:

@@ -16,6 +16,7 @@ from gpufleet.checkpoint.folder import Folder
 from gpufleet.checkpoint.hub import Hub
 from gpufleet.checkpoint.web import Web
 from gpufleet.errors import ConfigError
+from gpufleet.wheelhouse.hub import HUB
 from gpufleet.wheelhouse.items import FetchError
 from tests.unit.checkpoint_server import COMMIT, Site
 from tests.unit.checkpoints import laid_out, write
@@ -45,6 +46,7 @@ def content(tmp_path: Path) -> dict[str, bytes]:
     }
 
 
+MIRROR = "http://192.168.1.5:8080"
 OWN = ("config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json", "tokenizer.json")
 
 
@@ -53,7 +55,6 @@ def site(content: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Iterator
     with Site() as found:
         found.repos["org/m"] = content
         found.files |= {f"/plain/m/{name}": data for name, data in content.items()}
-        monkeypatch.setenv("HF_ENDPOINT", found.url + "/")
         monkeypatch.setenv("HF_TOKEN", "hf_secret")
         yield found
 
@@ -73,7 +74,7 @@ def expected(content: dict[str, bytes]) -> dict[str, tuple[int, str]]:
 
 
 def test_the_hub_tells_sizes_and_sha256(site: Site, content: dict[str, bytes]) -> None:
-    place = Hub("org/m")
+    place = Hub("org/m", None, site.url)
     assert files_of(place) == expected(content)
     assert place.commit == COMMIT and place.revision({}) == COMMIT[:12] and place.name() == "m"
     assert site.sent < 200_000  # headers and small files, not the shard
@@ -81,19 +82,19 @@ def test_the_hub_tells_sizes_and_sha256(site: Site, content: dict[str, bytes]) -
 
 
 def test_files_come_from_the_commit_that_the_list_is_of(site: Site) -> None:
-    reading.read(Hub("org/m", "main"))
+    reading.read(Hub("org/m", "main", site.url))
     assert "GET /api/models/org/m/revision/main" in site.asked
     assert all(f"/resolve/{COMMIT}/" in line for line in site.asked if "/resolve/" in line)
 
 
 def test_the_token_goes_to_the_hub_and_is_nowhere_else(site: Site) -> None:
-    place = Hub("org/m")
+    place = Hub("org/m", None, site.url)
     found = place.source(place.hashed(reading.read(place).choice.files, said))
     assert "Bearer hf_secret" in site.logins and "hf_secret" not in found.model_dump_json()
 
 
 def test_a_small_file_that_came_damaged_is_not_believed(site: Site) -> None:
-    place = Hub("org/m")
+    place = Hub("org/m", None, site.url)
     reading.read(place)
     site.damaged.add("config.json")
     with pytest.raises(FetchError, match=r"org/m: config\.json came damaged from http://127"):
@@ -110,11 +111,11 @@ def test_a_small_file_that_came_damaged_is_not_believed(site: Site) -> None:
             "has no repository org/m, or it is private: correct the name, or give a token",
         ),
         (401, "", FetchError, "answered 401; give a token: HF_TOKEN, or hf auth login"),
-        (404, "", FetchError, "answered 404; correct the name, or set HF_ENDPOINT to where it is"),
+        (404, "", FetchError, "answered 404; correct the name, or set mirrors.hub to where it is"),
         (404, "RevisionNotFound", ConfigError, "org/m has no revision v9"),
         (403, "GatedRepo", FetchError, "org/m@v9 is gated: accept its terms at https://huggingface.co/org/m"),
         (403, "", FetchError, "answered 403; give a token"),
-        (429, "", FetchError, "answered 429; call it again later, or set HF_ENDPOINT to a mirror"),
+        (429, "", FetchError, "answered 429; call it again later, or set mirrors.hub to a mirror"),
         (500, "", FetchError, "answered 500"),
     ],
 )
@@ -126,20 +127,23 @@ def test_what_the_hub_refuses_is_one_line(
     if code:
         site.codes[path] = code
     with pytest.raises(kind, match=problem) as raised:
-        Hub("org/m", "v9").sizes()
+        Hub("org/m", "v9", site.url).sizes()
     assert "\n" not in str(raised.value)
 
 
-def test_a_hub_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(FetchError, match=r"http://127\.0\.0\.1:9 cannot be reached .*set HF_ENDPOINT to a mirror"):
-        Hub("org/m").sizes()
+def test_a_hub_that_is_not_there_is_said_without_its_login() -> None:
+    at = "http://me:" + "hidden@127.0.0.1:9"
+    with pytest.raises(
+        FetchError, match=r"http://127\.0\.0\.1:9 cannot be reached .*set mirrors.hub to a mirror"
+    ) as raised:
+        Hub("org/m", None, at).sizes()
+    assert "hidden" not in str(raised.value)
 
 
 def test_a_client_that_is_told_to_stay_offline(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(ConfigError, match="HF_HUB_OFFLINE is set"):
-        Hub("org/m").sizes()
+        Hub("org/m", None, site.url).sizes()
 
 
 def test_a_plain_server_is_read_for_sha256(site: Site, content: dict[str, bytes]) -> None:
@@ -222,26 +226,24 @@ def test_a_server_that_refuses(site: Site) -> None:
         ("http://192.168.1.5/models/m/", None, Web, "http://192.168.1.5/models/m"),
     ],
 )
-def test_what_a_source_means(
-    source: str, revision: str | None, kind: type[Any], where: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("HF_ENDPOINT", raising=False)
-    found = places.place(source, revision)
+def test_what_a_source_means(source: str, revision: str | None, kind: type[Any], where: str) -> None:
+    found = places.place(source, HUB, revision)
     assert type(found) is kind and found.where == where
 
 
-def test_a_page_of_the_mirror_that_is_set_is_a_repository(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_ENDPOINT", "http://192.168.1.5:8080")
-    assert isinstance(places.place("http://192.168.1.5:8080/org/m"), Hub)
-    assert isinstance(places.place("http://192.168.1.5/org/m"), Web)
+def test_with_a_mirror_its_pages_are_repositories_and_the_hubs_own_too() -> None:
+    for address in ("http://192.168.1.5:8080/org/m", "https://huggingface.co/org/m"):
+        found = places.place(address, MIRROR)
+        assert isinstance(found, Hub) and found.endpoint == MIRROR
+    assert isinstance(places.place("http://192.168.1.5/org/m", MIRROR), Web)
 
 
 def test_a_folder_wins_over_a_repository_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "org" / "m").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    assert isinstance(places.place("org/m"), Folder)
-    assert isinstance(places.place("hf:org/m"), Hub)
-    assert places.place("./org/m").name() == "m"
+    assert isinstance(places.place("org/m", HUB), Folder)
+    assert isinstance(places.place("hf:org/m", HUB), Hub)
+    assert places.place("./org/m", HUB).name() == "m"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +258,7 @@ def test_a_folder_wins_over_a_repository_of_that_name(tmp_path: Path, monkeypatc
 )
 def test_sources_that_are_none(source: str, revision: str | None, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
-        places.place(source, revision)
+        places.place(source, HUB, revision)
 
 
 @pytest.mark.parametrize(
@@ -270,5 +272,5 @@ def test_sources_that_are_none(source: str, revision: str | None, problem: str) 
     ],
 )
 def test_what_a_head_means(given: str, where: str, file: str) -> None:
-    place, found = places.head(given)
+    place, found = places.head(given, HUB)
     assert (place.where, found) == (where, file)

@@ -94,6 +94,18 @@ def test_a_model_by_name_then_nothing_more_then_what_was_damaged(bench: Bench) -
     assert bench.whole() and bench.hub.sent.total() == PIECE
 
 
+def test_the_mirror_of_the_folder_is_asked_unless_a_setting_of_the_call_is_another(bench: Bench) -> None:
+    group_data = bench.root / "mine" / "group_data"
+    group_data.mkdir()
+    (group_data / "all.py").write_text('mirrors = {"hub": "http://127.0.0.1:9"}\n')
+    done = fetch(bench, "--model", "served", "--set", f"mirrors.hub={bench.hub.url}")
+    assert done.returncode == 0 and bench.whole(), done.stdout
+    (group_data / "all.py").write_text(f'mirrors = {{"hub": "{bench.hub.url}"}}\n')
+    bench.place("config.json").unlink()
+    done = fetch(bench, "--model", "served", HF_ENDPOINT="http://127.0.0.1:9")
+    assert done.returncode == 0 and bench.whole(), done.stdout
+
+
 def test_an_archive_carries_models(bench: Bench) -> None:
     assert fetch(bench, "--model", "served", "--archive", "all.tar").returncode == 0
     asked = bench.hub.requests.total()

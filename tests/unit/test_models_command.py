@@ -98,6 +98,19 @@ def test_a_page_of_the_hub(site: Site, fleet: Path) -> None:
     assert "hf_secret" not in (fleet / "files/models/mine.yaml").read_text() + done.output
 
 
+def test_the_mirror_of_the_folder_is_asked(site: Site, fleet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    (fleet / "group_data").mkdir()
+    data = fleet / "group_data" / "all.py"
+    data.write_text(f'mirrors = {{"hub": "{site.url}"}}\n')
+    done = add("org/Tiny", "--name", "mine")
+    assert done.exit_code == 0, done.output
+    assert page(fleet / "files/models/mine.yaml").source.hub == "org/Tiny"
+    data.write_text("mirrors = {'hob': 1}\n")
+    wrong = add("org/Tiny", "--name", "mine")
+    assert wrong.exit_code == 2 and "gpufleet: group_data/all.py: unknown key 'mirrors.hob'" in wrong.stderr
+
+
 def test_printing_writes_nothing(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(checkpoint)
     done = add(checkpoint, "--print")
