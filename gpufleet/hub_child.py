@@ -5,7 +5,8 @@ pyinfra's process is gevent's, because the client reads its settings from the en
 because what hangs can be ended only by ending its process. Tokens come by the environment or the client's own file.
 
 What it is told: {"path": of the file that is written, "size", "sha256", "ranges": [[offset, length] …] of it to get
-before it is hashed, "hub": {"endpoint", "repo", "commit", "path"}, "timeout": seconds, "parent": its process id}.
+before it is hashed, "hub": {"endpoint", "repo", "commit", "path"}, "timeout": seconds, "parent": its process id,
+"connections", "stretch": so many bytes by one request where there are several, "left": whether what lacks is kept}.
 What it says: {"begun": true} when it gets on, {"at": bytes of the ranges that are here}, {"read": bytes hashed}, then
 {"done": {"sha256", "size", "pieces"}} or {"error": {"kind", "said", "status", "retry_after"}}; kinds: see `Failed`.
 """
@@ -22,10 +23,12 @@ import re
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+from gpufleet.wheelhouse import left, pool
 from gpufleet.wheelhouse.pieces import sums
 
 SAY_SECONDS = 0.2
@@ -107,23 +110,50 @@ def work(told: dict[str, Any]) -> dict[str, Any]:
 
 
 def fetch(told: dict[str, Any], descriptor: int) -> None:
-    """All ranges into the file. Raises Failed, OSError."""
-    before, tell = 0, now_and_then("at")
+    """All ranges into the file, over several connections. Raises Failed, OSError."""
     with hub_errors():
         client = Client(told)
     say({"begun": True})
-    for offset, length in told["ranges"]:
-        at = offset
+    several = told["connections"] > 1
+    stretches = left.cut(told["ranges"], told["stretch"]) if several else told["ranges"]
+    kept = (Path(told["path"]), told["size"]) if told["left"] else None
+    coming = left.Coming(stretches, descriptor, now_and_then("at"), kept)
+
+    waiting = deque(stretches)
+
+    def connection(number: int, stop: pool.Stop) -> Failed | None:
+        """One stretch after the other; what ended it early. Others go on: a mirror may allow fewer connections."""
         try:
-            with contextlib.closing(client.get(offset, offset + length)) as blocks:
-                for block in blocks:
-                    while block:
-                        written = os.pwrite(descriptor, block, at)
-                        at, block = at + written, block[written:]
-                    tell(before + at - offset)
-        finally:  # whether another try is worth it depends on how far this one came
-            before += at - offset
-            say({"at": before})
+            while waiting and not stop.is_set():
+                offset, length = waiting.popleft()
+                stretch(client, offset, length, descriptor, coming, stop)
+        except IndexError:  # another one was faster
+            pass
+        except Failed as error:
+            if error.kind != "later":
+                raise
+            return error
+        return None
+
+    try:
+        ended = pool.each(connection, range(told["connections"]), told["connections"])
+    finally:  # whether another try is worth it depends on how far this one came
+        say({"at": coming.end()})
+    for error in filter(None, ended):
+        raise error
+
+
+def stretch(client: Client, offset: int, length: int, descriptor: int, coming: left.Coming, stop: pool.Stop) -> None:
+    """Over one connection into the file. Raises Failed, OSError, pool.Stopped."""
+    at = offset
+    with contextlib.closing(client.get(offset, offset + length)) as blocks:
+        for block in blocks:
+            if stop.is_set():
+                raise pool.Stopped
+            while block:
+                written = os.pwrite(descriptor, block, at)
+                at, block = at + written, block[written:]
+                coming.came(offset, written)
 
 
 class Client:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from gpufleet.models import Model, Source
 from gpufleet.settings import Mirrors, Settings
 from gpufleet.wheelhouse import download, hub, large, pool, web
-from gpufleet.wheelhouse.download import LOOK_SECONDS, Tally
+from gpufleet.wheelhouse.download import AT_ONCE, LOOK_SECONDS, Tally
 from gpufleet.wheelhouse.items import FetchError, FromHub, FromUrl, Item, once
 from gpufleet.wheelhouse.mirror import of_model
 from gpufleet.wheelhouse.pieces import PIECE, keep
@@ -94,7 +94,8 @@ def bring(lacking: Sequence[Item], store: Store, mirrors: Mirrors, say: Say, tal
     """Get these files into the store, several at once. Raises FetchError."""
     if not lacking:
         return
-    sources = large.Sources(hub.endpoint(mirrors), web.opener([]), say)
+    connections = hub.connections(lacking, AT_ONCE)
+    sources = large.Sources(hub.endpoint(mirrors), web.opener([]), say, connections)
     sizes = {item.sha256: item.size for item in lacking}
     try:
         download.several(

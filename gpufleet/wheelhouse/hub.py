@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from gpufleet.settings import Mirrors
-from gpufleet.wheelhouse import child, web
+from gpufleet.wheelhouse import child, left, web
 from gpufleet.wheelhouse.child import ChildError
 from gpufleet.wheelhouse.items import FetchError, FromHub, Item
+from gpufleet.wheelhouse.left import Ranges
 from gpufleet.wheelhouse.pieces import Sums
 from gpufleet.wheelhouse.store import FULL
 from hostkit.fetch import GAIN, TRIES
@@ -19,8 +20,8 @@ HUB = "https://huggingface.co"  # the client's own default
 AGAIN = ("later", "stalled", "died")  # what another try may mend
 LONGEST_SECONDS = 300.0  # a hub that asks for more patience is asked again then
 KEPT = "what came is kept, and the next run goes on with it"
-
-Ranges = Sequence[tuple[int, int]]  # offset and length
+CONNECTIONS = 8  # of all files together, as the hub's own command has it
+STRETCH = 128 << 20  # bytes that one connection of a file with several is asked for
 
 
 def endpoint(mirrors: Mirrors, environment: Mapping[str, str] = os.environ) -> str:
@@ -33,6 +34,12 @@ def address(origin: FromHub, at: str) -> str:
     return f"{at}/{origin.repo}/resolve/{origin.commit}/{quote(origin.path)}"
 
 
+def connections(items: Iterable[Item], at_once: int) -> int:
+    """How many each of these files may have, when so many files come at once."""
+    large = sum((item.size or 0) > STRETCH for item in items)
+    return max(1, CONNECTIONS // max(1, min(large, at_once)))
+
+
 def fetch(
     item: Item,
     origin: FromHub,
@@ -42,23 +49,27 @@ def fetch(
     say: Callable[[str], None],
     wait: Callable[[float], object],
     holes: Ranges | None = None,
+    connections: int = 1,
 ) -> tuple[Sums, int]:
     """Get what lacks of a file; returns what the file is now, and the bytes that came. Raises FetchError.
 
     + at: the hub's address
-    + path: is continued where it ends; with `holes` only these ranges of it are got
+    + path: is gone on with; with `holes` only these ranges of it are got, one after the other
     + beat: told the bytes that are here; what it raises ends everything
     + wait: takes some seconds
     """
     came, furthest, failed, size = 0, 0, 0, item.size or 0
-    wanted = sum(length for _, length in (_lacking(path, size) if holes is None else holes))
+    wanted = left.total(_lacking(path, size) if holes is None else holes)
     while True:
         ranges = _lacking(path, size) if holes is None else _rest(holes, came)
-        before = wanted - sum(length for _, length in ranges)
+        before = wanted - left.total(ranges)
+        several = holes is None and connections > 1 and left.total(ranges) > STRETCH
         tell = _Tell(size - wanted + before, beat)
         told = {
             "path": str(path), "size": size, "sha256": item.sha256, "ranges": ranges,
             "hub": {"endpoint": at, "repo": origin.repo, "commit": origin.commit, "path": origin.path},
+            "connections": connections if several else 1, "stretch": STRETCH,
+            "left": several or (holes is None and left.read(path, size) is not None),
         }  # fmt: skip
         try:
             return child.run(told, tell, environment(at)), wanted
@@ -92,7 +103,10 @@ def _pause(seconds: float, wait: Callable[[float], object], tell: _Tell) -> None
 
 
 def _lacking(path: Path, size: int) -> Ranges:
-    """What is after the end of a part. One that is too long is of something else."""
+    """What lacks of a part. One that is too long is of something else."""
+    if (kept := left.read(path, size)) is not None:
+        return kept
+    left.drop(path)
     have = path.stat().st_size if path.exists() else 0
     if have > size:
         path.unlink()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpufleet.wheelhouse import child, hub, pieces, web
+from gpufleet.wheelhouse import child, hub, left, pieces, web
 from gpufleet.wheelhouse.child import ChildError
 from gpufleet.wheelhouse.download import At
 from gpufleet.wheelhouse.items import FetchError, FromHub, FromUrl, Item
@@ -24,11 +24,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Sources:
-    """Where files come from. + hub: its address; open_url: what opens another server's"""
+    """Where files come from.
+
+    + hub: its address; open_url: what opens another server's; + connections: to the hub, for one file
+    """
 
     hub: str
     open_url: fetch.Open
     say: Say
+    connections: int = 1
 
 
 def bring(item: Item, store: Store, sources: Sources, at: At) -> int:
@@ -67,12 +71,12 @@ def _whole(item: Item, store: Store, sources: Sources, at: At) -> int:
     part = place.with_name(item.filename + PART)
     found, came = _get(item, part, sources, at)
     if found.sha256 != item.sha256:  # on the way, or of an earlier run that a power cut ended
-        part.unlink()
+        _drop(part)
         sources.say(f"{item.filename} came with wrong bytes, and is fetched once more")
         found, more = _get(item, part, sources, at)
         came += more
     if found.sha256 != item.sha256:
-        part.unlink()
+        _drop(part)
         where = web.without_login(_address(item, sources))
         raise FetchError(
             f"{item.filename}: {where} gave sha256 {found.sha256} twice, not {item.sha256}, which the model's page "
@@ -80,6 +84,11 @@ def _whole(item: Item, store: Store, sources: Sources, at: At) -> int:
         )
     _settle(part, place, store, found)
     return came
+
+
+def _drop(part: Path) -> None:
+    part.unlink(missing_ok=True)
+    left.drop(part)
 
 
 def _mended(item: Item, store: Store, sources: Sources, at: At) -> int | None:
@@ -106,9 +115,11 @@ def _get(
     item: Item, path: Path, sources: Sources, at: At, holes: list[tuple[int, int]] | None = None
 ) -> tuple[Sums, int]:
     if holes is None:
+        if isinstance(item.origin, FromUrl) and left.read(path, item.size or 0) is not None:
+            _drop(path)  # a hub's, that came out of order: a plain server's goes on at its end only
         path.touch()  # an empty file has no bytes that would make it
     if isinstance(item.origin, FromHub):
-        return hub.fetch(item, item.origin, sources.hub, path, at, sources.say, time.sleep, holes)
+        return hub.fetch(item, item.origin, sources.hub, path, at, sources.say, time.sleep, holes, sources.connections)
     url = _address(item, sources)
     before = fetch.length(str(path))
     try:
@@ -146,11 +157,11 @@ def _ranges(item: Item, url: str, path: Path, sources: Sources, at: At, holes: l
 def _range(url: str, path: Path, offset: int, length: int, sources: Sources, at: At) -> None:
     request = urllib.request.Request(url, headers={"Range": f"bytes={offset}-{offset + length - 1}"})
     with sources.open_url(request) as answer, path.open("r+b") as out:
-        left = 0 if answer.status == 206 else offset  # who knows no ranges sends all
+        before = 0 if answer.status == 206 else offset  # who knows no ranges sends all
         out.seek(offset)
         while length and (block := answer.read1(1 << 20)):
-            skipped = min(left, len(block))
-            left -= skipped
+            skipped = min(before, len(block))
+            before -= skipped
             wanted = block[skipped : skipped + length]
             out.write(wanted)
             length -= len(wanted)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from gpufleet.wheelhouse import pieces
+from gpufleet.wheelhouse import left, pieces
 from gpufleet.wheelhouse.items import FetchError, Item, Made
 from gpufleet.wheelhouse.pack import sha256_of
 from gpufleet.wheelhouse.progress import size
@@ -82,7 +82,7 @@ class Store:
         """Bytes of a file that were fetched before it broke off, or of one that is being mended."""
         for ending in (DAMAGED, PART):
             with contextlib.suppress(OSError):
-                return self.path(item).with_name(item.filename + ending).stat().st_size
+                return left.here(self.path(item).with_name(item.filename + ending), item.size)
         return 0
 
     def sized(self, item: Item) -> Item:
@@ -122,6 +122,7 @@ class Store:
         hashing = pieces.Hashing(in_pieces=in_pieces)
         try:
             place.parent.mkdir(parents=True, exist_ok=True)
+            left.drop(part)
             with part.open("wb") as out:
                 while block := content.read(BLOCK):
                     hashing.update(block)
@@ -169,7 +170,9 @@ class Store:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-        place.with_name(place.name + PART).unlink(missing_ok=True)
+        part = place.with_name(place.name + PART)
+        part.unlink(missing_ok=True)
+        left.drop(part)
 
     def check_room(self, needed: int) -> None:
         """Raises FetchError when the disk has not `needed` bytes left."""
