@@ -20,6 +20,7 @@ class Dialect:
     speculative: str | None  # a mapping with num_speculative_tokens
     compilation: str | None  # a mapping with cudagraph_capture_sizes
     several_names: bool  # whether it answers to a list of served names
+    chat_template: str | None  # the path of a Jinja template
 
 
 # `vllm serve --help=all` of 0.24.0 and 0.27.1; `lmdeploy serve api_server --help` of 0.18.0
@@ -34,6 +35,7 @@ DIALECTS: dict[Engine, Dialect] = {
         speculative="speculative-config",
         compilation="compilation-config",
         several_names=True,
+        chat_template="chat-template",
     ),
     "lmdeploy": Dialect(
         host="server-name",
@@ -45,5 +47,6 @@ DIALECTS: dict[Engine, Dialect] = {
         speculative=None,
         compilation=None,
         several_names=False,
+        chat_template=None,  # its `chat-template` is a name or a JSON file of another form
     ),
 }

@@ -15,6 +15,7 @@ from gpufleet.fit import memory_of
 from gpufleet.flags import compute_all_reduce, compute_captures, compute_requests, compute_runner, said_of, written
 from gpufleet.memory import Memory
 from gpufleet.models import Model
+from gpufleet.paths import ROOT
 from gpufleet.placement import Place
 from gpufleet.provenance import Given, Values
 from gpufleet.runtime import Runtime, runtime_of
@@ -25,6 +26,7 @@ from gpufleet.topology import weakest
 from gpufleet.traits import traits_of_group
 from gpufleet.view import View
 
+TEMPLATE = "chat_template.jinja"  # of a release, where the model's page has one
 FIRST_PORT, LAST_PORT = 8000, 65535
 UNITS = ("resume", "host", "share")  # gpufleet-resume.service and its like are no instances
 
@@ -78,6 +80,11 @@ class Instance:
         return self.choices.reasons() | self.flags.reasons() | variables
 
 
+def template_at(name: str) -> str:
+    """Where an instance has its model's `chat_template`, as a file of its release."""
+    return f"{ROOT}/instances/{name}/current/{TEMPLATE}"
+
+
 def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[Instance]) -> Instance:
     """Resolve everything about an instance in its place; `before` are the box's instances so far, for their ports."""
     entry, model, stack = place.entry, place.model, place.stack
@@ -111,6 +118,8 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
     names = [model.served_name, *model.aliases] if model.aliases and dialect.several_names else model.served_name
     defaults = {dialect.host: "0.0.0.0", dialect.served_name: names}  # noqa: S104 - serving the LAN is the job
     flags.lay("default", {key: value for key, value in defaults.items() if key not in flags.values})
+    if model.template is not None and dialect.chat_template and dialect.chat_template not in flags.values:
+        flags.lay("the model's chat_template", {dialect.chat_template: template_at(name)})
     port, why = _port(view.box.name, name, place, settings, facts, before)
     flags.lay(why, {dialect.port: port})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import quote
 
@@ -62,12 +63,15 @@ def pieces(store: Store, item: Item) -> list[str] | None:
     if found := store.pieces(item):
         return found
     place = store.path(item)
-    sums = large.read(place, lambda: None)
-    if sums.sha256 != item.sha256:
-        large.set_aside(item, store)
-        raise FetchError(f"{place} was damaged, and is removed. Call it again: it is fetched anew.")
-    keep(place, sums)
-    return list(sums.pieces)
+    with store.turn(item.sha256, lambda: time.sleep(LOOK_SECONDS)):
+        if found := store.pieces(item):  # another box of this run, or another run, has just read it
+            return found
+        sums = large.read(place, lambda: None)
+        if sums.sha256 != item.sha256:
+            large.set_aside(item, store)
+            raise FetchError(f"{place} was damaged, and is removed. Call it again: it is fetched anew.")
+        keep(place, sums)
+        return list(sums.pieces)
 
 
 def ready(model: Model, store: Store, settings: Settings, say: Say, tally: Tally | None = None) -> list[Item]:

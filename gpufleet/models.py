@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from gpufleet.architecture import Architecture
 from gpufleet.catalogue import Entry
+from gpufleet.errors import ConfigError
 from gpufleet.recipe import Count, Engine, ModelByTrait, Recipe, Trait
 from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url
 from gpufleet.settings import Port
@@ -110,6 +111,7 @@ class Model(Entry):
     mtp_head: MtpHead | None = None
     served_name: Name
     aliases: list[Name] = []  # further names that clients may ask for
+    chat_template: RelativePath | None = None  # a file beside the page, in place of the checkpoint's own
     architecture: Architecture | None = None  # without it nothing is said of memory
     port: Port | None = None  # of its first instance, unless it is taken
     streams: Count | None = None
@@ -131,6 +133,18 @@ class Model(Entry):
             tensor_parallel_size=self.tensor_parallel_size,
         )
         return {"vllm": own, "lmdeploy": Recipe()} | self.engines
+
+    @property
+    def template(self) -> str | None:
+        """The text of its `chat_template`. Raises ConfigError."""
+        if self.chat_template is None:
+            return None
+        try:
+            return (self.path.parent / self.chat_template).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            where = f"{self.path.parent.name}/{self.path.name}: chat_template"
+            remedy = f"put the file beside the page, as {self.path.parent / self.chat_template}"
+            raise ConfigError([f"{where}: {self.chat_template} cannot be read ({error}); {remedy}"]) from None
 
     @property
     def directory(self) -> str:

@@ -10,7 +10,8 @@ from functools import cache
 import jinja2
 
 from gpufleet import starting
-from gpufleet.instance import Instance
+from gpufleet.dialect import DIALECTS
+from gpufleet.instance import TEMPLATE, Instance, template_at
 from gpufleet.kit import NEWEST
 from gpufleet.paths import ROOT, product_files
 from gpufleet.spelling import config, words
@@ -62,6 +63,8 @@ def release(instance: Instance) -> Release:
         "serve.env": environment_file(instance.env),
         starting.FILE: json.dumps(starting.spec(instance), indent=1, sort_keys=True) + "\n",
     }
+    if template := own_template(instance):
+        files[TEMPLATE] = template
     links = {"runtime": instance.runtime.path, "model": model_path(instance)}
     digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in sorted(files.items())}
     # What the service reads besides its files: another model under the same name is another release.
@@ -70,6 +73,13 @@ def release(instance: Instance) -> Release:
     manifest = json.dumps(parts, indent=1, sort_keys=True) + "\n"
     digest = hashlib.sha256(manifest.encode()).hexdigest()[:16]
     return Release(instance.name, digest, {**files, "manifest.json": manifest}, links)
+
+
+def own_template(instance: Instance) -> str | None:
+    """The chat template of the model's page, unless a flag names another one."""
+    flag = DIALECTS[instance.stack.engine].chat_template
+    served = flag is not None and instance.args.get(flag) == template_at(instance.name)
+    return instance.model.template if served else None
 
 
 def command(instance: Instance) -> list[str]:

@@ -142,8 +142,12 @@ def check_hashes(path: str, wanted: dict, pieces: dict, told: Told, say: Callabl
     def one(name: str) -> "tuple[str, str]":
         return name, wrong_bytes(os.path.join(path, name), wanted[name]["sha256"], pieces.get(name) or [])
 
+    done = 0
     with ThreadPoolExecutor(AT_ONCE) as pool:
         for name, wrong in pool.map(one, sorted(wanted)):
+            done += os.path.getsize(os.path.join(path, name))
+            if len(wanted) > AT_ONCE:
+                say("{:.1f} of {:.1f} GiB read".format(done / 2**30, total / 2**30))
             if wrong:
                 told.say(name, wrong, "deploy this box: only what is wrong of it is brought again", True)
 

@@ -35,4 +35,4 @@ def _of_texts(facts: Facts, model: Model | None, uses: Sequence[Use], own_head: 
         for use in uses:
             yield from serving.agrees(facts, model, use)
     yield from tokenizer.known_good(facts)
-    yield from template.renders(facts, uses)
+    yield from template.renders(facts, uses, model)

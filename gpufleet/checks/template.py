@@ -8,7 +8,9 @@ from typing import Any
 
 from gpufleet.checks.facts import Facts, Problem, Use
 from gpufleet.checks.jinja import TemplateError, render, variables
+from gpufleet.instance import template_at
 from gpufleet.memory_args import mapping
+from gpufleet.models import Model
 
 FILE, CONFIG, PROCESSOR = "chat_template.jinja", "tokenizer_config.json", "chat_template.json"
 WORD, NAME, RESULT = "seventeen", "get_weather", "twenty degrees"
@@ -39,16 +41,22 @@ TAKE = "take the chat template of the model that it was made of"
 THINKING = "enable_thinking"
 
 
-def renders(facts: Facts, uses: Sequence[Use]) -> Iterator[Problem]:
-    """Every template that a use needs, held against what is asked of it; without a use, what any client may send."""
+def renders(facts: Facts, uses: Sequence[Use], model: Model | None = None) -> Iterator[Problem]:
+    """Every template that a use needs, held against what is asked of it; without a use, what any client may send.
+
+    + model: whose page may have a template in place of the checkpoint's. Raises ConfigError when it cannot be read
+    """
     if not facts.config and not facts.texts:
         return
-    asked = [use for use in uses if use.engine == "vllm" and not use.args.get("chat-template")]
+    own = model.template if model else None
+    asked = [use for use in uses if use.engine == "vllm" and _is_known(use, own)]
     if uses and not asked:
         return  # the owner's own template lies on the box; or the engine has its own
     file, plain, with_tools = templates(facts)
+    if model is not None and own is not None:
+        file, plain, with_tools = str(model.chat_template), own, None
     if plain is None:
-        remedy = f'{TAKE}; or name one: serve_args = {{"chat-template": "/srv/….jinja"}}'
+        remedy = f"{TAKE}: put it beside the page, and name it there: `chat_template: ….jinja`"
         yield Problem("error", FILE, "is missing, and tokenizer_config.json has none: chat requests get 400", remedy)
         return
     for use in asked or [Use("", "vllm", {})]:
@@ -56,6 +64,11 @@ def renders(facts: Facts, uses: Sequence[Use]) -> Iterator[Problem]:
         yield from _parts(facts, file, plain, use)
         yield from _tools(facts, file, with_tools or plain, use, known=bool(asked))
         yield from _thinking(facts, file, plain, use)
+
+
+def _is_known(use: Use, own: str | None) -> bool:
+    given = use.args.get("chat-template")
+    return not given or (own is not None and given == template_at(use.name))
 
 
 def templates(facts: Facts) -> tuple[str, str | None, str | None]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpufleet.checks import Facts, Use, template
 from gpufleet.checks.jinja import TemplateError, render, variables
+from tests.unit.fleets import model
 from tests.unit.tiny_checkpoint import TEMPLATE
 
 # What Qwen's templates use of Jinja: a macro, namespaces, previtem, items, raise_exception, tests of a type.
@@ -76,6 +78,17 @@ def test_none_at_all() -> None:
     (line,) = said(None)
     assert line == "error: is missing, and tokenizer_config.json has none: chat requests get 400"
     assert said(None, {"chat-template": "/srv/mine.jinja"}) == []
+
+
+def test_that_of_the_page_is_looked_at_in_place_of_the_checkpoints(tmp_path: Path) -> None:
+    (tmp_path / "mine.jinja").write_text("{{ tools }}")
+    page = model(chat_template="mine.jinja").model_copy(update={"path": tmp_path / "tiny.yaml"})
+    facts = Facts(config={"model_type": "qwen3_5"}, texts={"config.json": "{}", "chat_template.jinja": RICH})
+    release = "/opt/gpufleet/instances/m/current/chat_template.jinja"
+    for args in ({}, {"chat-template": release}):
+        (found,) = template.renders(facts, [Use("m", "vllm", args)], page)
+        assert found.line.startswith("error: mine.jinja leaves out what the user says in a question")
+    assert list(template.renders(facts, [Use("m", "vllm", {"chat-template": "/srv/other.jinja"})], page)) == []
 
 
 def test_where_transformers_looks_for_it() -> None:

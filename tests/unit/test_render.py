@@ -5,11 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
+from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpufleet import starting
+from gpufleet.errors import ConfigError
+from gpufleet.models import Model
 from gpufleet.plan import Instance
 from gpufleet.render import environment_file, release, unit_word
 from tests.unit.fleets import cpu_facts, gpu_facts, model, plan, stack
@@ -36,6 +40,38 @@ def test_any_change_of_a_value_is_another_release() -> None:
     assert release(instance(models=[model(args={"max-model-len": 513})])).digest != first
     assert release(instance(stacks=[stack(env={"A": "b"})])).digest != first
     assert release(plan(gpu_facts()).instances[0]).digest != first
+
+
+def templated(folder: Path, text: str = "{{ messages }}") -> Model:
+    (folder / "mine.jinja").write_text(text)
+    return model(chat_template="mine.jinja").model_copy(update={"path": folder / "tiny.yaml"})
+
+
+def test_a_models_own_chat_template_is_a_file_of_the_release(tmp_path: Path) -> None:
+    made = instance(models=[templated(tmp_path)])
+    at = "/opt/gpufleet/instances/tiny/current/chat_template.jinja"
+    assert made.args["chat-template"] == at and made.because["chat-template"] == "the model's chat_template"
+    first = release(made)
+    assert first.files["chat_template.jinja"] == "{{ messages }}" and at in first.files["serve.yaml"]
+    assert "chat_template.jinja" in json.loads(first.files["manifest.json"])["files"]
+    other = release(instance(models=[templated(tmp_path, "{{ tools }}")]))
+    assert other.digest != first.digest
+
+
+def test_a_chat_template_by_a_flag_is_stronger_than_the_models(tmp_path: Path) -> None:
+    made = instance(models=[templated(tmp_path)], data={"serve_args": {"chat-template": "/srv/other.jinja"}})
+    assert made.args["chat-template"] == "/srv/other.jinja"
+    assert "chat_template.jinja" not in release(made).files
+    assert "chat-template" not in instance().args
+
+
+def test_a_chat_template_that_is_not_beside_the_page_is_said(tmp_path: Path) -> None:
+    wanted = templated(tmp_path)
+    (tmp_path / "mine.jinja").unlink()
+    with pytest.raises(
+        ConfigError, match=r"tiny\.yaml: chat_template: mine\.jinja cannot be read .* put the file beside"
+    ):
+        instance(models=[wanted])
 
 
 def test_the_unit_never_runs_as_root_and_limits_its_restarts() -> None:
