@@ -20,7 +20,7 @@ from gpufleet.wheelhouse.store import Store
 from hostkit import files
 from hostkit.pieces import PIECE
 from lab.hub import Hub, Repo
-from operations import model as operation
+from operations import model_put as operation
 from operations import swarm
 from tests.operations.folder_boxes import FolderBox
 
