@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 
-from hostkit import events, files, head, state, store
+from hostkit import events, files, head, safetensors, state, store
 from hostkit.errors import Failure
 
 MODELS = os.path.join(files.ROOT, "models")
@@ -22,6 +22,7 @@ def run(spec: dict) -> dict:
 
     + instances: names of those that serve it
     + head: another MTP head, {"file": relative path, "sha256", "filename"} in the store, or with "path" where it lies
+    + drafting: names of instances that draft with the MTP head of a model of the owner's, which has to have one then
     Returns {"path"}. Raises Failure.
     """
     directory = os.path.join(MODELS, spec["name"], spec["directory"])
@@ -135,6 +136,8 @@ def link_local(spec: dict, directory: str) -> dict:
     """Serve a model from where the owner has it, after a look at whether it is whole and readable."""
     source = spec["path"]
     check_local(source)
+    if spec.get("drafting"):
+        require_head(source, spec["drafting"])
     if os.path.isdir(directory) and not os.path.islink(directory):
         shutil.rmtree(directory)  # the same revision, fetched before it was said to lie elsewhere
     files.link(source, directory)
@@ -169,6 +172,22 @@ def shards(source: str) -> list:
     if not found:
         raise Failure("{} holds no safetensors files".format(source), "put the model there, or correct its path")
     return found
+
+
+def require_head(source: str, drafting: list) -> None:
+    """Raise Failure when no shard of the owner's has a tensor of an MTP head: no draft would ever be right."""
+    index = os.path.join(source, "model.safetensors.index.json")
+    if os.path.exists(index):
+        with open(index, encoding="utf-8") as handle:
+            names = set(json.load(handle)["weight_map"])
+    else:
+        names = {tensor for shard in shards(source) for tensor in safetensors.header(os.path.join(source, shard))}
+    if not any(name.startswith(head.PREFIX) for name in names):
+        raise Failure(
+            "{} has no {}* tensors, with which {} would draft".format(source, head.PREFIX, ", ".join(drafting)),
+            "put a checkpoint with them there, give the model's page an `mtp_head`, or set "
+            'serve_args = {"speculative-config": None}',
+        )
 
 
 def check_readable(path: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpufleet.models import File, Model
 from gpufleet.plan import BoxPlan
+from gpufleet.rules.look import by_vllm, uses_mtp
 from gpufleet.wheelhouse.items import Item
 
 PLACE = "models"  # of the box's store: hostkit.store
@@ -27,7 +28,16 @@ def spec(plan: BoxPlan, model: Model, items: Sequence[Item]) -> dict[str, Any]:
         "path": model.source.path,
         "files": {} if there else {name: stored(file) for name, file in model.source.files.items()},
         "head": _head(model, names),
+        "drafting": _drafting(plan, model),
     }
+
+
+def _drafting(plan: BoxPlan, model: Model) -> list[str]:
+    """Instances that draft with the model's own MTP head, of the families whose heads have tensors of that name."""
+    family = model.architecture.family if model.architecture else ""
+    if not family.startswith(("qwen3_5", "qwen3_next")):
+        return []
+    return [item.name for item in by_vllm(plan) if item.model.name == model.name and uses_mtp(item)]
 
 
 def _head(model: Model, names: Mapping[str, str]) -> dict[str, Any] | None:

@@ -10,7 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from hostkit import files, model, releases, state, stock, store
 from hostkit.errors import Failure
@@ -234,6 +236,23 @@ def test_a_local_model_must_be_whole_and_readable(box: Box, there: Path, monkeyp
     (there / "model.safetensors").write_text("")
     assert Path(model.run(box.spec(path=str(there)))["path"]).resolve() == there
     assert not model.doubt(str(box.directory)), "it is the owner's"
+
+
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_local_model_whose_head_is_drafted_with_has_one(box: Box, there: Path, indexed: bool) -> None:
+    def put(*names: str) -> None:
+        save_file({name: np.zeros(2, np.float32) for name in names}, there / "model.safetensors")
+        if indexed:
+            index = {"weight_map": dict.fromkeys(names, "model.safetensors")}
+            (there / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    put("model.norm.weight")
+    with pytest.raises(Failure, match=r"has no mtp\.\* tensors, with which chat would draft"):
+        model.run(box.spec(path=str(there), drafting=["chat"]))
+    assert not box.directory.exists()
+    assert model.run(box.spec(path=str(there), drafting=[]))
+    put("model.norm.weight", "mtp.fc.weight")
+    assert model.run(box.spec(path=str(there), drafting=["chat"]))
 
 
 def test_a_local_model_gets_another_head_in_a_directory_of_its_own(
