@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from gpufleet.schema import Data, Name
+from gpufleet.schema import MOST_COUNT, Data, Name
 
-Positive = Annotated[int, Field(ge=1)]
-Amount = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+Amount = Annotated[int, Field(ge=0, le=MOST_COUNT)]
 
 
 class Layers(Data):
@@ -18,6 +18,12 @@ class Layers(Data):
     full_attention: Amount = 0
     sliding_attention: Amount = 0
     linear_attention: Amount = 0  # gated delta net
+
+    @model_validator(mode="after")
+    def _some(self) -> Layers:
+        if not self.count:
+            raise ValueError("names no layers")
+        return self
 
     @property
     def count(self) -> int:

@@ -118,7 +118,10 @@ def mend(wanted: Iterable[Item], store: Store, mirrors: Mirrors, say: Say, tally
     there = [item for item in listed if store.has(item)]
     if there:
         say(f"reading {len(there)} files, {size(sum(item.size or 0 for item in there))}")
-    found = pool.each(lambda item, stop: _sound(item, store, stop), there, READERS)
+    try:
+        found = pool.each(lambda item, stop: _sound(item, store, stop), there, READERS)
+    except OSError as error:  # a store that may not be written: each file is looked at behind a lock of its own
+        raise FetchError(f"{error}. Mend that, and call it again; what is there is kept.") from error
     damaged = [item for item, sound in zip(there, found, strict=True) if not sound]
     bring([item for item in listed if not store.has(item)], store, mirrors, say, tally)
     return damaged

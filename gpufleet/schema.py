@@ -23,15 +23,18 @@ def address(value: str) -> str:
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
 Name = Annotated[str, StringConstraints(pattern=NAME)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+ADDRESS = r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$"
 Url = Annotated[
     str,
-    StringConstraints(pattern=r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$"),
+    StringConstraints(pattern=ADDRESS),
     AfterValidator(address),
 ]
-AbsolutePath = Annotated[str, StringConstraints(pattern=r"^/[A-Za-z0-9._/+@=-]+$")]
+PATH = r"^/[A-Za-z0-9._/+@=-]+$"
+AbsolutePath = Annotated[str, StringConstraints(pattern=PATH)]
 Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 
+MOST_COUNT = 1 << 40  # of anything that a model has: sums and floats of it stay exact
 LONGEST = 200  # characters of a wrong value that are shown
 
 

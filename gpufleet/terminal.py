@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 PIPE_CLOSED = 141  # as a shell says of a program that SIGPIPE ended: `gpufleet plan … | head`
+LONGEST = 2000  # characters of a message
 # Control characters (C0 but for tab and newline, DEL, C1), those that turn the direction of a line, lone surrogates.
 _HARMFUL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -24,6 +25,13 @@ def plain(text: str) -> str:
 def one_line(text: str) -> str:
     """The same on one line: a compiler's last words on a box may hold anything."""
     return plain(" ".join(text.split()))
+
+
+def told(text: str) -> str:
+    """A cause and what to do, on one line, its middle left out where it is too long to be read: both may quote what a
+    stranger's file has in place of a name."""
+    line = plain(re.sub(r"\s*[\r\n\x85\u2028\u2029]\s*", " ", text.strip()))
+    return line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
 
 
 def add_row(table: Table, *cells: str) -> None:

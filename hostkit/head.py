@@ -142,7 +142,7 @@ def _index(directory: str) -> Any:
             raise ValueError("no weight_map")
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise Failure("{} cannot be read: {!r}".format(path, error), "fetch the model again")
     return found
 
@@ -154,7 +154,7 @@ def _config(directory: str) -> dict:
             found = json.load(handle)
         if not isinstance(found, dict):
             raise ValueError("no mapping")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise Failure("{} cannot be read: {!r}".format(path, error), "fetch the model again")
     return found
 

@@ -164,7 +164,7 @@ def shards(source: str) -> list:
             return sorted(set(json.load(handle)["weight_map"].values()))
     except FileNotFoundError:
         pass
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Failure("{}/model.safetensors.index.json cannot be read: {!r}".format(source, error), "fetch it again")
     found = (
         sorted(name for name in os.listdir(source) if name.endswith(".safetensors")) if os.path.isdir(source) else []

@@ -23,8 +23,10 @@ AT_ONCE = 4
 TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json", "tokenizer_config.json",
          "chat_template.jinja", "chat_template.json")  # fmt: skip
 LARGEST_TEXT = 2 << 20  # bytes; a tokenizer_config.json with all its added tokens has some 100 KB
+LARGEST_INDEX = 64 << 20  # bytes; that of 90,000 tensors has 8 MB
 LARGEST_TOKENIZER = 128 << 20  # bytes; that of Qwen 3.5 has 20 MB
 INDEX = "model.safetensors.index.json"
+PERMISSIONS = "correct its permissions, or look at the disk"
 MOST = 20  # templates for special purposes
 
 
@@ -179,7 +181,7 @@ def check_shards(path: str, told: Told) -> dict:
         names = sorted(name for name in os.listdir(path) if name.endswith(".safetensors"))
     else:
         names = sorted(set(index.values()))
-    if not names:
+    if not names and not any(name.endswith(".safetensors") for name in told.damaged):
         told.say("", "there are no safetensors files", "fetch the model again: gpufleet serves no other format")
     tensors: dict = {}
     for name in names:
@@ -203,15 +205,23 @@ def check_shards(path: str, told: Told) -> dict:
 
 def read_index(path: str, told: Told) -> Optional[dict]:
     """{tensor: shard}; None where there is no index, or it cannot be read."""
+    at = os.path.join(path, INDEX)
     try:
-        with open(os.path.join(path, INDEX), encoding="utf-8") as handle:
+        if os.path.lexists(at) and not os.path.isfile(at):  # a pipe would be waited for
+            raise ValueError("it is no file")
+        if os.path.exists(at) and os.path.getsize(at) > LARGEST_INDEX:
+            raise ValueError("it has more than {} MiB".format(LARGEST_INDEX >> 20))
+        with open(at, encoding="utf-8") as handle:
             found = json.load(handle)["weight_map"]
             if isinstance(found, dict) and all(is_inside(where) for where in found.values()):
                 return dict(found)
             raise ValueError("weight_map is no mapping of tensors to files of this directory")
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except OSError as error:
+        told.say(INDEX, "cannot be read: {}".format(error.strerror), PERMISSIONS, True)
+        return None
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         told.say(INDEX, "cannot be read: {}".format(error), "fetch it again", True)
         return None
 
@@ -264,7 +274,9 @@ def texts(path: str, told: Told) -> dict:
                 raise ValueError("it has more than {} MiB".format(LARGEST_TEXT >> 20))
             with open(at, encoding="utf-8") as handle:
                 found[name] = handle.read()
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            told.say(name, "cannot be read: {}".format(error.strerror), PERMISSIONS, True)
+        except ValueError as error:
             told.say(name, "cannot be read: {}".format(error), "fetch it again", True)
     if "config.json" not in names and "config.json" not in told.damaged:
         told.say("config.json", "is missing", "fetch the model again, or correct its path", True)
@@ -275,6 +287,8 @@ def tokenizer(path: str) -> dict:
     """{"decoder": kinds of its steps, "model"} of tokenizer.json, which is too large to be sent; empty without one."""
     at = os.path.join(path, "tokenizer.json")
     try:
+        if os.path.exists(at) and not os.path.isfile(at):  # a pipe would be waited for
+            return {"error": "is no file"}
         if os.path.getsize(at) > LARGEST_TOKENIZER:
             return {"error": "has more than {} MiB".format(LARGEST_TOKENIZER >> 20)}
         with open(at, encoding="utf-8") as handle:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from typing import Any
 
 from hostkit.errors import Failure
@@ -22,6 +23,9 @@ BITS = {
     **{"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6},
 }
 AGAIN = "fetch it again"
+SHOWN = 100  # characters of a name or number of the header that are shown: it may be made to fill the screen
+MOST_DIMENSIONS = 100  # of a tensor; those of models have up to 5
+LARGEST = 1 << 63  # bytes; a product of lengths that is more takes long to write down
 
 
 def header(path: str) -> dict[str, Any]:
@@ -30,7 +34,10 @@ def header(path: str) -> dict[str, Any]:
     Raises Failure for a file that is truncated, longer than its header says, or no safetensors file.
     """
     try:
-        size = os.path.getsize(path)
+        seen = os.stat(path)
+        if not stat.S_ISREG(seen.st_mode):  # a pipe would be waited for
+            raise ValueError("is no file")
+        size = seen.st_size
         with open(path, "rb") as handle:
             length = header_length(handle.read(LENGTH), size)
             return parse(handle.read(length), size)
@@ -63,12 +70,27 @@ def parse(text: bytes, size: int) -> dict[str, Any]:
             at = _end(name, tensor, at)
     except _Damaged:
         raise
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        raise ValueError(f"is damaged: its header cannot be read ({error!r})")
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError) as error:
+        raise ValueError(f"is damaged: its header cannot be read ({brief(error)})")
     want = LENGTH + len(text) + at
     if size != want:
         raise ValueError(f"is {'truncated' if size < want else 'damaged'}: it has {size} bytes, its header says {want}")
     return dict(found)
+
+
+def brief(value: object) -> str:
+    """On one line, and not long, whatever a header has there."""
+    try:
+        text = value if isinstance(value, str) else repr(value)
+    except ValueError:  # a number of more digits than Python writes
+        text = "a number beyond all bounds"
+    text = " ".join(text.split())
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+
+
+def quoted(value: object) -> str:
+    """The same, with a text in quotes."""
+    return brief(repr(value)) if isinstance(value, str) else brief(value)
 
 
 class _Damaged(ValueError):
@@ -78,16 +100,16 @@ class _Damaged(ValueError):
 def _end(name: str, tensor: dict[str, Any], at: int) -> int:
     """Where a tensor ends that has to begin at `at`."""
     begin, end = tensor["data_offsets"]
-    numbers = 1
-    for length in tensor["shape"]:
-        if type(length) is not int or length < 0:
-            raise _Damaged(f"is damaged: tensor {name} has shape {tensor['shape']}")
+    name, shape, numbers = brief(name), tensor["shape"], 1
+    for length in shape:
+        if type(length) is not int or length < 0 or numbers * length > LARGEST or len(shape) > MOST_DIMENSIONS:
+            raise _Damaged(f"is damaged: tensor {name} has shape {brief(shape)}")
         numbers *= length
     bits = BITS.get(tensor["dtype"])
     if type(begin) is not int or type(end) is not int or begin != at or end < begin:
-        raise _Damaged(f"is damaged: tensor {name} lies at {begin} to {end}, and has to begin at {at}")
+        raise _Damaged(f"is damaged: tensor {name} lies at {brief(begin)} to {brief(end)}, and has to begin at {at}")
+    if end > LARGEST:
+        raise _Damaged(f"is damaged: tensor {name} ends at {brief(end)}")
     if bits is not None and (numbers * bits + 7) // 8 != end - begin:
-        raise _Damaged(
-            f"is damaged: tensor {name} of {tensor['dtype']} {tensor['shape']} cannot take {end - begin} bytes"
-        )
+        raise _Damaged(f"is damaged: tensor {name} of {tensor['dtype']} {brief(shape)} cannot take {end - begin} bytes")
     return end

@@ -17,6 +17,7 @@ from gpufleet.errors import ConfigError
 from gpufleet.models import MtpHead
 from gpufleet.schema import read
 from gpufleet.wheelhouse.progress import size
+from hostkit.safetensors import brief
 
 Say = Callable[[str], None]
 
@@ -61,6 +62,8 @@ def head_of(text: str, hub: str) -> tuple[Files, str] | None:
         return None  # what is wrong with it is said when the page is checked
     if not isinstance(page_, dict) or not page_.get("mtp_head"):
         return None
+    if not isinstance(page_["mtp_head"], dict):
+        raise ConfigError(["the page: mtp_head is no mapping; mend that page"])
     found = read(MtpHead, page_["mtp_head"], "the page: mtp_head")
     source = found.source
     where = f"hf:{source.hub}@{source.commit}" if source.hub else source.http or source.path or ""
@@ -76,7 +79,7 @@ def _head(place: Files, file: str) -> dict[str, Any]:
     found = reading.header(place, file, sizes[file])
     strange = sorted(name for name in found if not tensors.MTP.match(name))
     if strange or not found:
-        what = f"tensor {strange[0]} is in it" if strange else "it has no tensors"
+        what = f"tensor {brief(strange[0])} is in it" if strange else "it has no tensors"
         raise ConfigError([f"{place.where}: {file} is no MTP head: {what}; all of a head's are called mtp.…"])
     return found
 

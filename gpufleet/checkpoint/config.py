@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from gpufleet.errors import ConfigError
+from gpufleet.schema import MOST_COUNT, NAME
+from hostkit.safetensors import quoted
 
 # Where a model of several kinds of input keeps the language model's part.
 NESTED = ("text_config", "language_config", "llm_config")
@@ -37,8 +40,10 @@ class Config:
         found = self.any(*names)
         if found is None or found == 0:
             return None
-        if isinstance(found, bool) or not isinstance(found, int) or found < 1:
-            raise UnknownFact(f"{self.place}: {names[0]} is {found!r}, no number of at least 1")
+        if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= MOST_COUNT:
+            raise UnknownFact(
+                f"{self.place}: {names[0]} is {quoted(found)}, no number of at least 1 that a model can have"
+            )
         return found
 
     def number(self, *names: str) -> int:
@@ -54,6 +59,8 @@ class Config:
         found = self.whole.get("model_type")
         if not isinstance(found, str) or not found:
             raise UnknownFact("config.json has no model_type")
+        if not re.fullmatch(NAME, found):
+            raise UnknownFact(f"config.json: model_type is {quoted(found)}, no name of a family")
         return found
 
 

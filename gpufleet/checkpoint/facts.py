@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import ValidationError
+
 from gpufleet.architecture import Architecture, Mtp
 from gpufleet.checkpoint import quantization, tensors
 from gpufleet.checkpoint.config import Config, UnknownFact, config
 from gpufleet.checkpoint.layers import layers, linear
 from gpufleet.checkpoint.tensors import Headers
+from hostkit.safetensors import quoted
 
 # Experts by families' names of it: how many there are, how many the router chooses, how wide one is.
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
@@ -51,13 +54,18 @@ def facts(whole: Any, headers: Headers, beside: Any = None, head: Headers | None
     text = {name: header for name, header in rest.items() if name not in other}
     said = quantization.section(found, beside)
     mtp = own if head is None else dict(head)
-    architecture = _architecture(
-        found,
-        quantization=quantization.method(said),
-        weights_mib=max(1, tensors.mib(tensors.total(_loaded(found, text).values()))),
-        vision_mib=tensors.mib(tensors.total(other.values())),
-        mtp=_mtp(found, mtp) if mtp else None,
-    )
+    try:
+        architecture = _architecture(
+            found,
+            quantization=quantization.method(said),
+            weights_mib=max(1, tensors.mib(tensors.total(_loaded(found, text).values()))),
+            vision_mib=tensors.mib(tensors.total(other.values())),
+            mtp=_mtp(found, mtp) if mtp else None,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise UnknownFact(f"{found.place}: {key} is {quoted(first['input'])}, which no model has") from None
     notes = _notes(found, architecture, said, mtp)
     if said is None and tensors.narrow_modules(text):
         notes.append("tensors are quantised, and config.json has no quantization_config: an engine has to be told how")

@@ -2,33 +2,55 @@
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import NoReturn
 
 from gpufleet.checkpoint import hashing
 from gpufleet.errors import ConfigError
 from gpufleet.models import File, Source
-from gpufleet.schema import read
+from gpufleet.schema import PATH, read
+
+MOST = 10_000  # files; a model has some hundred
+
+
+def _unreadable(error: OSError) -> NoReturn:
+    raise ConfigError([f"{error.filename} cannot be read: {error.strerror}; mend its permissions"]) from error
 
 
 class Folder:
     """Files of a folder, those of its folders too."""
 
     def __init__(self, given: Path) -> None:
-        self.path = given.expanduser().absolute()
-        self.where = str(self.path)
-        if not self.path.is_dir():
+        try:
+            self.path = given.expanduser().absolute()
+            there = self.path.is_dir()
+        except (OSError, RuntimeError):  # a name that is too long; a user that is not there
+            there = False
+        if not there:
             raise ConfigError([f"there is no folder {given}: give one, `owner/name` of the hub, or an http address"])
+        self.where = str(self.path)
+        if not re.fullmatch(PATH, self.where):
+            raise ConfigError([f"{self.where}: no page can have a path with such characters: rename the folder"])
 
     def sizes(self) -> Mapping[str, int]:
-        found = {}
-        for path in sorted(self.path.rglob("*")):
-            try:
-                if path.is_file():
-                    found[path.relative_to(self.path).as_posix()] = path.stat().st_size
-            except OSError as error:
-                raise ConfigError([f"{path} cannot be read: {error.strerror}"]) from error
-        return found
+        found: dict[str, int] = {}
+        for folder, _, names in os.walk(self.path, onerror=_unreadable):
+            for path in (Path(folder) / name for name in names):
+                try:
+                    seen = path.stat()
+                except FileNotFoundError:  # a link that leads nowhere
+                    continue
+                except OSError as error:
+                    _unreadable(error)
+                if stat.S_ISREG(seen.st_mode):
+                    found[path.relative_to(self.path).as_posix()] = seen.st_size
+            if len(found) > MOST:
+                raise ConfigError([f"{self.where} has more than {MOST} files: give the folder of the model alone"])
+        return dict(sorted(found.items()))
 
     def part(self, name: str, start: int, end: int) -> bytes:
         try:
@@ -36,7 +58,8 @@ class Folder:
                 handle.seek(start)
                 return handle.read(end - start)
         except OSError as error:
-            raise ConfigError([f"{self.path / name} cannot be read: {error.strerror}"]) from error
+            remedy = "mend its permissions, or look at the disk"
+            raise ConfigError([f"{self.path / name} cannot be read: {error.strerror}; {remedy}"]) from error
 
     def hashed(self, names: list[str], say: Callable[[str], None]) -> dict[str, File]:
         return hashing.by_reading(names, self.sizes(), self._stream, self.where, say)

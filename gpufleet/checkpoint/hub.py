@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from gpufleet.errors import ConfigError
 from gpufleet.hub_child import clean
@@ -20,8 +22,28 @@ from gpufleet.wheelhouse.web import without_login
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
 
+SMALL = 64 << 20  # bytes; the hub keeps files of more than 10 MB as large ones
 LOG_IN = "give a token: HF_TOKEN, or hf auth login"
+OTHER = "ask another mirror"
 REMEDIES = {401: LOG_IN, 403: LOG_IN, 404: "correct the name, or set mirrors.hub to where it is"}
+
+
+def checked(endpoint: str) -> str:
+    """The address of a hub as it is given. Raises ConfigError for what is none."""
+    if not is_address(endpoint):
+        shown = re.sub("//[^/]*@", "//", endpoint)
+        raise ConfigError([f"{shown} is no http address of a hub: correct mirrors.hub, or the variable HF_ENDPOINT"])
+    return endpoint
+
+
+def is_address(text: str) -> bool:
+    """Whether a client can take it apart."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - it is looked at when it is asked for
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s\x00-\x20\x7f]", text)
 
 
 class Hub:
@@ -32,7 +54,7 @@ class Hub:
         + wanted: a branch, a tag or a commit; None: the default branch
         + endpoint: the hub, or a mirror of it
         """
-        self.repo, self._wanted, self.endpoint = repo, wanted, endpoint
+        self.repo, self._wanted, self.endpoint = repo, wanted, checked(endpoint)
         self._shown = without_login(endpoint)
         self.where = repo + (f"@{wanted}" if wanted else "")
 
@@ -48,13 +70,17 @@ class Hub:
     @property
     def commit(self) -> str:
         found = self._info.sha
-        if not found:
+        if not isinstance(found, str) or not re.fullmatch(r"[0-9a-f]{40}", found):
             raise FetchError(f"{self.where}: {self._shown} does not say which commit it is; ask another mirror")
         return found
 
     @cached_property
     def _siblings(self) -> dict[str, Any]:
-        return {sibling.rfilename: sibling for sibling in self._info.siblings or []}
+        found = {sibling.rfilename: sibling for sibling in self._info.siblings or []}
+        for name, sibling in found.items():
+            if not isinstance(name, str) or not isinstance(sibling.size, int | None) or (sibling.size or 0) < 0:
+                raise FetchError(f"{self.where}: {self._shown} has no list of files as the hub has it; {OTHER}")
+        return found
 
     def sizes(self) -> Mapping[str, int]:
         unsaid = [name for name, sibling in self._siblings.items() if sibling.size is None]
@@ -89,6 +115,8 @@ class Hub:
         return read(File, {"size": lfs.size, "sha256": lfs.sha256}, f"{self.where}: {name}")
 
     def _small(self, name: str, size: int) -> File:
+        if size > SMALL:
+            raise FetchError(f"{self.where}: {self._shown} does not say which sha256 {name} has; {OTHER}")
         data, blob = self.part(name, 0, size), self._siblings[name].blob_id
         found = hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
         if len(data) != size or (blob and blob != found):
@@ -135,6 +163,13 @@ class Hub:
         except (OSError, errors.HTTPError) as error:
             remedy = "mend the network, or set mirrors.hub to a mirror"
             raise FetchError(f"{self.where}: {self._shown} cannot be reached ({clean(str(error))}); {remedy}") from None
+        except UnicodeEncodeError:  # before anything is asked: headers are ASCII
+            raise ConfigError(
+                [f"{self.where}: HF_TOKEN or HF_ENDPOINT has letters that none has: copy it anew"]
+            ) from None
+        except Exception as error:  # what the client raises of answers that no hub gives: ValueError, KeyError …
+            problem = f"{self._shown} does not answer as a hub does ({type(error).__name__}: {clean(str(error))})"
+            raise FetchError(f"{self.where}: {problem}; correct its address, or ask another mirror") from None
 
 
 def _module(name: str) -> Any:

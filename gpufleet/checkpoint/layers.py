@@ -6,11 +6,13 @@ from typing import Any, Literal, cast
 
 from gpufleet.architecture import Layers, Linear
 from gpufleet.checkpoint.config import Config, UnknownFact
+from hostkit.safetensors import brief, quoted
 
 KINDS = ("full_attention", "sliding_attention", "linear_attention")
 # Families whose config.json has a window and no word on which layers have it; from their code in transformers.
 ALL_SLIDE = ("mistral", "mixtral", "phi3", "starcoder2")
 EVERY_OTHER_SLIDES = ("gemma2",)  # the first layer does
+MOST = 10_000  # layers; the largest models have some hundred
 STATE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -19,12 +21,16 @@ def layers(config: Config) -> Layers:
     kinds = _kinds(config)
     unknown = sorted({kind for kind in kinds if kind not in KINDS})
     if unknown:
-        raise UnknownFact(f"{config.place}: layers of kind {', '.join(unknown)} are not known, only {', '.join(KINDS)}")
+        raise UnknownFact(
+            f"{config.place}: layers of kind {brief(', '.join(unknown))} are not known, only {', '.join(KINDS)}"
+        )
     return Layers(**{kind: kinds.count(kind) for kind in KINDS})
 
 
 def _kinds(config: Config) -> list[str]:
     count = config.number("num_hidden_layers")
+    if count > MOST:
+        raise UnknownFact(f"{config.place}: num_hidden_layers is {count}, more than {MOST}")
     listed = config.any("layer_types")
     if listed is not None:
         if not isinstance(listed, list) or len(listed) != count:
@@ -75,5 +81,5 @@ def _state_bytes(config: Config) -> Literal[2, 4]:
         raise UnknownFact(f"{config.place} has no mamba_ssm_dtype, and no dtype either")
     size = STATE_BYTES.get(str(said).removeprefix("torch."))
     if size is None:
-        raise UnknownFact(f"{config.place}: {key or 'dtype'} is {said!r}, not one of {', '.join(STATE_BYTES)}")
+        raise UnknownFact(f"{config.place}: {key or 'dtype'} is {quoted(said)}, not one of {', '.join(STATE_BYTES)}")
     return cast(Literal[2, 4], size)

@@ -8,7 +8,9 @@ from typing import Any
 
 import yaml
 
+from gpufleet import yaml_page
 from gpufleet.architecture import Architecture
+from gpufleet.errors import ConfigError
 from gpufleet.models import MtpHead, Source
 
 # What `gpufleet models add` knows better than whoever wrote the page; in the order of a page.
@@ -31,19 +33,25 @@ def new(name: str, title: str, renewed: Mapping[str, Any]) -> str:
 def renew(text: str, renewed: Mapping[str, Any]) -> str:
     """An existing page with other values of RENEWED: everything else, comments too, stays as it is.
 
-    A key that `renewed` lacks stays, one that is None goes.
+    A key that `renewed` lacks stays, one that is None goes. Raises ConfigError for a page whose keys do not stand each
+    on lines of their own.
     """
     blocks = _blocks(text)
+    there = _values(text)
+    keys = {key for key, _ in blocks}
+    if hidden := next((key for key in RENEWED if key in there and key not in keys), None):
+        raise ConfigError(
+            [f"the page: {hidden} does not begin a line as `{hidden}:`; write it so, or begin a new page"]
+        )
     for key in RENEWED:
         if key not in renewed:
             continue
         at = next((at for at, (found, _) in enumerate(blocks) if found == key), None)
         value = renewed[key]
         if at is not None:
-            before = yaml.safe_load(blocks[at][1])[key]
             if value is None:
                 del blocks[at]
-            elif before != value:
+            elif there.get(key) != value:
                 blocks[at] = (key, block(key, value))
         elif value is not None:
             known = (*FIRST, *RENEWED[: RENEWED.index(key)])
@@ -52,17 +60,34 @@ def renew(text: str, renewed: Mapping[str, Any]) -> str:
     return "".join(text for _, text in blocks)
 
 
+def _values(text: str) -> dict[str, Any]:
+    """What the page says. Raises ConfigError where it cannot be read."""
+    try:
+        found = yaml_page.load(text) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError([f"the page that is there cannot be read: {error}; mend it"]) from None
+    if not isinstance(found, dict):
+        raise ConfigError(["the page that is there is no mapping; mend it"])
+    return found
+
+
 def _blocks(text: str) -> list[tuple[str, str]]:
     """(top-level key, its lines): what stands between two of them, such as a comment, is a block without a key."""
     blocks: list[tuple[str, str]] = []
     for line in text.splitlines(keepends=True):
         if match := KEY.match(line):
             blocks.append((match[1], line))
-        elif blocks and blocks[-1][0] and line[:1] in (" ", "-"):
-            blocks[-1] = (blocks[-1][0], blocks[-1][1] + line)
+        elif line[:1] in (" ", "-") and line.strip() and (last := _last(blocks)) is not None:
+            key, kept = blocks[last][0], "".join(text for _, text in blocks[last:])
+            blocks[last:] = [(key, kept + line)]  # with a comment or an empty line in its midst
         else:
             blocks.append(("", line))
     return blocks
+
+
+def _last(blocks: list[tuple[str, str]]) -> int | None:
+    """The last block that is a key's."""
+    return next((at for at in range(len(blocks) - 1, -1, -1) if blocks[at][0]), None)
 
 
 def values(revision: str, source: Source, head: MtpHead | None, architecture: Architecture | None) -> dict[str, Any]:

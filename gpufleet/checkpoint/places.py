@@ -7,13 +7,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gpufleet.checkpoint.folder import Folder
-from gpufleet.checkpoint.hub import Hub
+from gpufleet.checkpoint.hub import Hub, checked, is_address
 from gpufleet.checkpoint.reading import Files
 from gpufleet.checkpoint.web import Web
 from gpufleet.errors import ConfigError
+from gpufleet.schema import ADDRESS
 
 HUBS = ("huggingface.co", "www.huggingface.co", "hf.co", "hf-mirror.com")
 REPO = re.compile(r"^([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([^\s@]+))?$")
+LONGEST = 4096  # characters of a source, as of a path
 HEAD_FILE = "model-mtp.safetensors"
 
 
@@ -24,19 +26,43 @@ def place(source: str, hub: str, revision: str | None = None, extra: tuple[str, 
     + revision: of a repository, in place of what follows its `@`
     + extra: further files to ask for below an http address
     """
+    if not source.strip() or not source.isprintable() or len(source) > LONGEST:
+        raise ConfigError(["SOURCE is no folder, no http address, and no repository of the hub (owner/name): give one"])
     if source.startswith("hf:"):
         found = _repository(source.removeprefix("hf:"), hub, revision)
         if found is None:
             raise ConfigError([f"{source} is no repository of the hub: hf:owner/name, or hf:owner/name@revision"])
         return found
-    if re.match(r"https?://", source):
+    if re.match(r"https?:", source):
+        _sayable(source)
         return _of_hub(source, hub, revision) or _plain(Web(source, extra), source, revision)
-    if Path(source).expanduser().is_dir() or source.startswith(("/", "./", "../", "~")):
+    if _is_folder(source) or source.startswith(("/", "./", "../", "~")):
         return _plain(Folder(Path(source)), source, revision)
     found = _repository(source, hub, revision)
     if found is None:
         raise ConfigError([f"{source} is no folder, no http address, and no repository of the hub (owner/name)"])
     return found
+
+
+def _sayable(address: str) -> None:
+    """Raises ConfigError for an address that no page can have. What may be a password is not shown."""
+    parts = address.partition("://")[2].partition("/")
+    if "@" in parts[0]:
+        problem = "an address with a login is in every log: let the server give the files without"
+    elif "?" in address or "#" in address:
+        problem = "give the address of the folder, without what follows `?` or `#`"
+    elif not is_address(address) or not re.match(ADDRESS, address):
+        problem = "it is no http address that a page can have: write other characters as %20"
+    else:
+        return
+    raise ConfigError([f"{address.partition('://')[0]}://{parts[0].rpartition('@')[2]}: {problem}"])
+
+
+def _is_folder(source: str) -> bool:
+    try:
+        return Path(source).expanduser().is_dir()
+    except (OSError, RuntimeError):  # a name that is too long; a user that is not there
+        return False
 
 
 def _plain(found: Files, source: str, revision: str | None) -> Files:
@@ -52,7 +78,7 @@ def _repository(text: str, hub: str, revision: str | None) -> Hub | None:
 
 def _of_hub(address: str, hub: str, revision: str | None) -> Hub | None:
     """The repository that a page of the hub or of its mirror shows, such as `https://huggingface.co/owner/name/tree/main`."""
-    parts, mirror = urlsplit(address), urlsplit(hub)
+    parts, mirror = urlsplit(address), urlsplit(checked(hub))
     path = [unquote(part) for part in parts.path.split("/") if part]
     if (parts.hostname, parts.port) not in [(mirror.hostname, mirror.port), *((name, None) for name in HUBS)]:
         return None

@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from gpufleet.checkpoint.config import Config, UnknownFact
+from hostkit.safetensors import brief
 
 Method = Literal["none", "awq", "gptq", "fp8", "compressed-tensors", "nvfp4", "mxfp4"]
 PLAIN: Mapping[str, Method] = {
@@ -58,7 +59,7 @@ def method(found: Mapping[str, Any] | None) -> Method:
         said = f"modelopt with quant_algo {algo or 'not given'}"
     if not said:
         raise UnknownFact("config.json: quantization_config has no quant_method: no engine of gpufleet reads that")
-    raise UnknownFact(f"config.json: quantization_config.quant_method {said} is none that is known here")
+    raise UnknownFact(f"config.json: quantization_config.quant_method {brief(said)} is none that is known here")
 
 
 def _fp4(found: Mapping[str, Any]) -> bool:
@@ -87,29 +88,46 @@ def converts(found: Mapping[str, Any] | None, module: str) -> bool:
             return False
     dynamic = found.get("dynamic")
     if isinstance(dynamic, dict) and any(
-        pattern.startswith("-:") and re.search(pattern[2:], module) for pattern in dynamic
+        pattern.startswith("-:") and _finds(pattern[2:], module) for pattern in dynamic
     ):
         return False
     extra = found.get("extra_config")
     if isinstance(extra, dict) and any(
-        _matches(name, module) and isinstance(given, dict) and int(given.get("bits", 0)) >= 16
+        _matches(name, module) and isinstance(given, dict) and _number(given.get("bits", 0)) >= 16
         for name, given in extra.items()
     ):
         return False
-    if blocks := next((found[name] for name in ONLY if found.get(name)), None):
+    if blocks := next((found[name] for name in ONLY if isinstance(found.get(name), str | list) and found[name]), None):
         wanted = blocks.split(",") if isinstance(blocks, str) else [str(block) for block in blocks]
         return any(module.startswith(block.strip() + ".") for block in wanted)
     layers = found.get("quantized_layers")
     if isinstance(layers, dict):
         return any(_matches(name, module) for name in layers)
-    targets = [str(target) for _, group in _groups(found) for target in group.get("targets") or []]
+    listed = [group.get("targets") for _, group in _groups(found)]
+    targets = [str(target) for one in listed if isinstance(one, list) for target in one]
     return not targets or any(target == "Linear" or _matches(target, module) for target in targets)
+
+
+def _number(given: Any) -> float:
+    """Of bits: a number, or a text that is one; 0 for anything else."""
+    try:
+        return float(given)
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _finds(expression: str, module: str, start: bool = False) -> bool:
+    """Whether a regular expression of the file is in the name; one that is none is nowhere."""
+    try:
+        return (re.match if start else re.search)(expression, module) is not None
+    except (re.error, RecursionError, OverflowError):
+        return False
 
 
 def _matches(pattern: str, module: str) -> bool:
     """`re:` a regular expression, `*` a wildcard, else a module, one that it is in, or a part of its name."""
     if pattern.startswith("re:"):
-        return re.match(pattern[3:], module) is not None
+        return _finds(pattern[3:], module, start=True)
     if "*" in pattern:
         return fnmatchcase(module, pattern) or fnmatchcase(module, pattern + ".*")
     return f".{pattern}." in f".{module}."

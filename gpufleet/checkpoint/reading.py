@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -66,7 +65,7 @@ def read(files: Files) -> Checkpoint:
     if CONFIG not in sizes:
         wanted.choose(sizes, None, files.where)
     config = _json(files, CONFIG, sizes[CONFIG])
-    index = wanted.weight_map(files.part(INDEX, 0, sizes[INDEX]), files.where) if INDEX in sizes else None
+    index = wanted.weight_map(_text(files, INDEX, sizes[INDEX]), files.where) if INDEX in sizes else None
     choice = wanted.choose(sizes, index, files.where)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
         by_shard = dict(
@@ -102,7 +101,7 @@ def together(
     if index is not None:
         lost = [name for name, shard in index.items() if name not in by_shard[shard]]
         if lost:
-            some = ", ".join(f"{name} of {index[name]}" for name in lost[:SHOWN])
+            some = ", ".join(f"{safetensors.brief(name)} of {index[name]}" for name in lost[:SHOWN])
             more = f" and {len(lost) - SHOWN} more" if len(lost) > SHOWN else ""
             raise ConfigError([f"{where}: {INDEX} names tensors that are not in their files: {some}{more}"])
     found: dict[str, Any] = {}
@@ -110,17 +109,21 @@ def together(
     for shard, tensors in by_shard.items():
         beside = [name for name in tensors if index is not None and index.get(name) != shard]
         if beside:
-            notes.append(f"{shard} has {len(beside)} tensors that the index does not name there, such as {beside[0]}")
+            one = safetensors.brief(beside[0])
+            notes.append(f"{shard} has {len(beside)} tensors that the index does not name there, such as {one}")
         for name, its in tensors.items():
             if name in found and index is None:
-                raise ConfigError([f"{where}: tensor {name} is in more than one file, last in {shard}"])
+                raise ConfigError(
+                    [f"{where}: tensor {safetensors.brief(name)} is in more than one file, last in {shard}"]
+                )
             if name not in beside:
                 found[name] = its
     return found, notes
 
 
+def _text(files: Files, name: str, size: int) -> bytes:
+    return files.part(name, 0, wanted.readable(name, size, files.where))
+
+
 def _json(files: Files, name: str, size: int) -> Any:
-    try:
-        return json.loads(files.part(name, 0, size))
-    except ValueError as error:
-        raise ConfigError([f"{files.where}: {name} cannot be read: {error}"]) from None
+    return wanted.parsed(_text(files, name, size), name, files.where)

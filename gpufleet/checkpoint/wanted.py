@@ -7,9 +7,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from typing import Any
 
 from gpufleet.errors import ConfigError
 from gpufleet.schema import is_relative_path
+from hostkit.safetensors import brief
 
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
@@ -29,6 +31,8 @@ NEVER = (
     *("*.part", "*.lock", "sha256sums", "*.sha256", "*.bin.index.json"),
 )
 FOLDERS = ("original/", "metal/", "onnx/", "gguf/", "openvino/", "coreml/", ".cache/", ".git/")
+LARGEST = 64 << 20  # bytes of a file that is read as a whole; the index of 90,000 tensors has 8 MB
+MOST_SHARDS = 2_000  # the largest models have some hundred
 SHARD = re.compile(r"^(.*)-(\d{5})-of-(\d{5})\.safetensors$")
 
 
@@ -55,7 +59,7 @@ def choose(names: Iterable[str], index: Mapping[str, str] | None, where: str) ->
         shards = sorted(set(index.values()))
         if lost := [name for name in shards if name not in there]:
             raise ConfigError(
-                [f"{where}: {INDEX} names {lost[0]}, which is not there ({len(lost)} of {len(shards)} files)"]
+                [f"{where}: {INDEX} names {brief(lost[0])}, which is not there ({len(lost)} of {len(shards)} files)"]
             )
     else:
         shards = [ONE] if ONE in tensors else [name for name in tensors if "/" not in name]
@@ -70,9 +74,7 @@ def choose(names: Iterable[str], index: Mapping[str, str] | None, where: str) ->
         if name not in shards
     ]
     rest = [name for name in there if name not in tensors and _read(name)]
-    odd = [name for name in [*rest, *shards] if not is_relative_path(name)]
-    if odd:
-        raise ConfigError([f"{where}: {odd[0]!r} is no name that a page can have: rename it"])
+    sayable([*rest, *shards], where)
     return Choice(sorted([*rest, *shards]), shards, notes)
 
 
@@ -91,13 +93,37 @@ def _read(name: str) -> bool:
     return not name.startswith(FOLDERS) and not any(fnmatch(base, pattern) for pattern in NEVER)
 
 
+def sayable(names: Iterable[str], where: str) -> None:
+    """Raises ConfigError for a name that no page can have, and that nobody is to be asked for."""
+    if odd := next((name for name in names if not is_relative_path(name)), None):
+        raise ConfigError([f"{where}: {brief(repr(odd))} is no name that a page can have: rename it"])
+
+
+def readable(name: str, size: int, where: str) -> int:
+    """The size of a file that is read as a whole. Raises ConfigError for one that would fill the memory."""
+    if size > LARGEST:
+        raise ConfigError([f"{where}: {name} has {size} bytes, and no such file has so many: look at what it is"])
+    return size
+
+
+def parsed(text: bytes, name: str, where: str) -> Any:
+    """What a JSON file holds. Raises ConfigError."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError([f"{where}: {name} cannot be read: {brief(str(error))}; fetch it again"]) from None
+
+
 def weight_map(text: bytes, where: str) -> dict[str, str]:
     """Tensor → file, of the index. Raises ConfigError for a damaged one."""
-    try:
-        found = json.loads(text)["weight_map"]
-        if found and all(isinstance(key, str) and isinstance(file, str) for key, file in found.items()):
-            return dict(found)
-        problem = "its weight_map is empty or no mapping of names"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        problem = f"{error!r}"
-    raise ConfigError([f"{where}: {INDEX} cannot be read: {problem}"])
+    page = parsed(text, INDEX, where)
+    found = page.get("weight_map") if isinstance(page, dict) else None
+    if not isinstance(found, dict) or not found or not all(isinstance(file, str) for file in found.values()):
+        raise ConfigError(
+            [f"{where}: {INDEX} cannot be read: it has no weight_map of tensors to files; fetch it again"]
+        )
+    shards = sorted(set(found.values()))
+    sayable(shards, f"{where}: {INDEX}")
+    if len(shards) > MOST_SHARDS:
+        raise ConfigError([f"{where}: {INDEX} names {len(shards)} files, more than a model has: fetch it again"])
+    return found

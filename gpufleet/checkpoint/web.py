@@ -16,11 +16,13 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from gpufleet.checkpoint import hashing, wanted
+from gpufleet.errors import ConfigError
 from gpufleet.models import File, Source
 from gpufleet.schema import read
 from gpufleet.wheelhouse.items import FetchError
 from gpufleet.wheelhouse.web import authorities
 from hostkit.fetch import TIMEOUT_SECONDS
+from hostkit.safetensors import brief
 
 CONNECTIONS = 4
 TRIES = 4  # of a request that fails on the way, or of a server that is busy
@@ -41,6 +43,8 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
         if super().redirect_request(req, fp, code, msg, headers, newurl) is None:
             return None
+        if not newurl.lower().startswith(("http://", "https://")):  # ftp is let through by the library
+            raise urllib.error.HTTPError(req.full_url, code, f"leads to {brief(newurl)}, no http address", headers, fp)
         for name in ("X-Linked-Etag", "X-Linked-Size"):
             if headers.get(name):
                 req.linked[name] = headers[name]
@@ -69,8 +73,7 @@ class Web:
         found = self._ask_for(names)
         shards = [wanted.ONE]
         if wanted.INDEX in found:
-            text = self.part(wanted.INDEX, 0, self._length(found[wanted.INDEX], wanted.INDEX))
-            shards = sorted(set(wanted.weight_map(text, self.where).values()))
+            shards = sorted(set(wanted.weight_map(self._text(found, wanted.INDEX), self.where).values()))
         code = self._code(found)
         return found | self._ask_for([name for name in [*shards, *code] if name not in found])
 
@@ -79,23 +82,26 @@ class Web:
         if wanted.CONFIG not in found:
             return []
         try:
-            config = json.loads(self.part(wanted.CONFIG, 0, self._length(found[wanted.CONFIG], wanted.CONFIG)))
-            classes = [name for name in config["auto_map"].values() if isinstance(name, str) and "--" not in name]
-        except (ValueError, KeyError, TypeError, AttributeError):
+            classes = list(json.loads(self._text(found, wanted.CONFIG))["auto_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigError):
             return []  # what is wrong with config.json is said when it is read
-        return sorted({f"{name.partition('.')[0]}.py" for name in classes})
+        named = [name for name in classes if isinstance(name, str) and re.fullmatch(r"[\w-]+\.[\w.]+", name, re.ASCII)]
+        return sorted({f"{name.partition('.')[0]}.py" for name in named if "--" not in name})
 
     def _ask_for(self, names: list[str]) -> dict[str, Any]:
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             answers = pool.map(lambda name: self._head(name), names)
             return {name: head for name, head in zip(names, answers, strict=True) if head is not None}
 
+    def _text(self, found: dict[str, Any], name: str) -> bytes:
+        return self.part(name, 0, wanted.readable(name, self._length(found[name], name), self.where))
+
     def sizes(self) -> Mapping[str, int]:
         return {name: self._length(head, name) for name, head in self._heads.items()}
 
     def _length(self, head: Any, name: str) -> int:
         said = head.get("X-Linked-Size") or head.get("Content-Length")
-        if said is None or not said.isdigit():
+        if said is None or not re.fullmatch(r"[0-9]{1,15}", said):
             raise FetchError(f"{self._url(name)}: the server does not say how long it is, so nothing can be verified")
         return int(said)
 
@@ -118,7 +124,7 @@ class Web:
 
     def _told(self) -> dict[str, str]:
         sums = self._head(SUMS)
-        lines = self.part(SUMS, 0, self._length(sums, SUMS)).decode(errors="replace").splitlines() if sums else []
+        lines = self._text({SUMS: sums}, SUMS).decode(errors="replace").splitlines() if sums else []
         pairs = [line.strip().partition(" ") for line in lines]
         found = {
             name.strip().lstrip("*").removeprefix("./"): digest for digest, _, name in pairs if SHA256.fullmatch(digest)
@@ -171,10 +177,13 @@ class Web:
                 if error.code in BUSY and left:
                     time.sleep(self._wait * 2 ** (TRIES - 2 - left))
                     continue
-                raise FetchError(f"{self._url(name)}: {error.code} {error.reason}; correct the address") from error
+                said = f"{error.code} {brief(str(error.reason))}"
+                raise FetchError(f"{self._url(name)}: {said}; correct the address") from error
+            except ValueError as error:  # of an address that it leads to
+                raise FetchError(f"{self._url(name)}: {brief(str(error))}; correct the address") from error
             except (OSError, HTTPException) as error:
                 if not left:
-                    cause = getattr(error, "reason", error)
+                    cause = brief(str(getattr(error, "reason", error)))
                     raise FetchError(f"{self._url(name)}: {cause}; correct the address, or call it again") from error
                 time.sleep(self._wait * 2 ** (TRIES - 2 - left))
         raise AssertionError

@@ -2,7 +2,7 @@
 
 The same environment (transformers 5.15.1, `utils/chat_template_utils.py`): immutable sandbox, blocks trimmed, loop
 controls, `{% generation %}`, `raise_exception`, `strftime_now`, a `tojson` that does not escape. Beside the sandbox,
-`range`, powers and products are bounded, lest a damaged template fill the controller's memory.
+`range`, powers and products are bounded; what else a template may do without end, gpufleet.checks.apart ends.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def render(text: str, values: Mapping[str, Any]) -> str:
         return _environment().from_string(text).render(**values)
     except jinja2.TemplateSyntaxError as error:
         raise TemplateError(f"line {error.lineno}: {_one_line(error.message or str(error))}") from None
+    except MemoryError:
+        raise TemplateError("takes more memory than it may") from None
     except Exception as error:  # a template can raise anything: a key that is not there, a sum of a text and a number
         raise TemplateError(_one_line(str(error)) or type(error).__name__) from None
 

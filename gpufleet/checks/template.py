@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gpufleet.checks.apart import render, variables
 from gpufleet.checks.facts import Facts, Problem, Use
-from gpufleet.checks.jinja import TemplateError, render, variables
+from gpufleet.checks.jinja import TemplateError
 from gpufleet.instance import template_at
 from gpufleet.memory_args import mapping
 from gpufleet.models import Model
@@ -84,7 +85,7 @@ def templates(facts: Facts) -> tuple[str, str | None, str | None]:
         return CONFIG, default if isinstance(default, str) else None, tools if isinstance(tools, str) else None
     try:
         processor = json.loads(facts.texts.get(PROCESSOR, "{}")).get("chat_template")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         processor = None
     return PROCESSOR, processor if isinstance(processor, str) else None, None
 

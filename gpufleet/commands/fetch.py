@@ -93,7 +93,7 @@ def _say(text: str) -> None:
 
 
 def _fail(problem: object) -> None:
-    click.echo(terminal.plain(f"gpufleet: {problem}"), err=True)
+    click.echo(terminal.told(f"gpufleet: {problem}"), err=True)
 
 
 def _fetch(store: Store, wanted: list[Target], models: list[ModelTarget], archive: Path | None, *, read: bool) -> None:

@@ -11,7 +11,7 @@ import click
 
 from gpufleet import paths
 from gpufleet.errors import WRONG, ConfigError
-from gpufleet.terminal import plain
+from gpufleet.terminal import told
 
 # Variables with folders, which the caller gives as seen from where the command is called.
 FOLDERS = ("GPUFLEET_STORE", "XDG_CACHE_HOME")
@@ -23,8 +23,8 @@ class Wrong(click.ClickException):
     exit_code = WRONG
 
     def show(self, file: object = None) -> None:
-        for line in self.message.splitlines():
-            click.echo(f"gpufleet: {plain(line)}", err=True)
+        for line in self.message.split("\n"):
+            click.echo(f"gpufleet: {told(line)}", err=True)
 
 
 def enter(inventory: Path) -> Path:
@@ -49,4 +49,4 @@ def configuration() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise Wrong("\n".join(error.problems)) from error
+        raise Wrong("\n".join(told(problem) for problem in error.problems)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
@@ -17,6 +18,7 @@ from gpufleet.commands.models_fit import fit
 from gpufleet.errors import BOX_FAILED, ConfigError
 
 PAGES = Path("files/models")
+UNWRITABLE = "Free space or mend its permissions, name another folder with --into, or give --print"
 
 
 @click.group()
@@ -70,7 +72,7 @@ def add(
             at = hub.endpoint(targets.settings({}).mirrors)
             place = places.place(source, at, revision)
             wanted = name or _name(place.name())
-            if not re.match(NAME, wanted):
+            if not re.fullmatch(NAME, wanted):
                 raise ConfigError([f"{wanted!r} is no name of a model: give one with --name"])
             there = folder / f"{wanted}.yaml" if folder else None
             before, of = _before(wanted, there)
@@ -82,7 +84,7 @@ def add(
                 text = page.renew(before, found.values)
             _check(text, wanted)
     except FetchError as error:
-        click.echo(terminal.plain(f"gpufleet: {error}"), err=True)
+        click.echo(terminal.told(f"gpufleet: {error}"), err=True)
         sys.exit(BOX_FAILED)
     if found.architecture:
         _say(adding.in_words(found.architecture))
@@ -97,7 +99,7 @@ def add(
 
 
 def _say(text: str) -> None:
-    click.echo(terminal.plain(text), err=True)
+    click.echo(terminal.told(text), err=True)
 
 
 def _name(called: str) -> str:
@@ -105,7 +107,14 @@ def _name(called: str) -> str:
 
 
 def _folder(into: Path | None) -> Path:
-    """Where pages are, said before anything is read."""
+    """Where pages are; what is wrong with it is said before anything is read."""
+    found = _named(into)
+    if found.is_dir() and not os.access(found, os.W_OK | os.X_OK):
+        raise Wrong(f"{found} cannot be written. {UNWRITABLE}")
+    return found
+
+
+def _named(into: Path | None) -> Path:
     if into is not None:
         if not into.is_dir():
             raise Wrong(f"there is no folder {into}: make it, or name another one")
@@ -126,7 +135,10 @@ def _before(name: str, there: Path | None) -> tuple[str | None, str | None]:
     found = next((path for path in pages if path.is_file()), None)
     if found is None:
         return None, None
-    return found.read_text(encoding="utf-8"), str(found)
+    try:
+        return found.read_text(encoding="utf-8"), str(found)
+    except UnicodeDecodeError:
+        raise ConfigError([f"{found} is no text in UTF-8; mend that page"]) from None
 
 
 def _check(text: str, name: str) -> None:
@@ -157,8 +169,16 @@ def _write(there: Path, text: str, force: bool) -> None:
         click.echo(terminal.plain("\n".join(lines)))
         if not force:
             raise Wrong(f"{there} differs and stays as it is: write over it with --force")
-    there.parent.mkdir(parents=True, exist_ok=True)
-    aside = there.with_suffix(f".{os.getpid()}.part")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(there)
+    place = there.resolve()  # of a link the file that it leads to
+    aside = place.with_name(f".{place.name}.{os.getpid()}.part")
+    try:
+        there.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text, encoding="utf-8")
+        aside.replace(place)
+    except OSError as error:
+        stays = "; the page that is there stays" if before is not None else ""
+        raise Wrong(f"{there} cannot be written: {error.strerror}{stays}. {UNWRITABLE}") from error
+    finally:  # a full disk and Ctrl-C leave nothing half written
+        with contextlib.suppress(OSError):
+            aside.unlink()
     click.echo(f"{there}: written")

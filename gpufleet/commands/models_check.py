@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import BOX_FAILED, DONE
@@ -253,7 +254,7 @@ def lines(item: Checked, deep: bool) -> Iterator[str]:
     """What is said of a model in one place."""
     head = f"{item.where}: {item.name}: " if item.name else f"{item.where}: "
     for problem in item.problems:
-        yield head + problem.line
+        yield terminal.told(head + problem.line)
     if item.answer.get("doubted"):
         yield f"{head}the next deploy looks at each of its files, and mends what is wrong."
     if item.is_right and item.answer.get("tensors"):

@@ -97,10 +97,10 @@ def test_what_is_not_whole(tmp_path: Path, index: dict[str, str] | None, shards:
     ("name", "content", "problem"),
     [
         ("config.json", b"{", "config.json cannot be read"),
-        (INDEX, b"{}", "cannot be read: KeyError"),
+        (INDEX, b"{}", "no weight_map of tensors"),
         (INDEX, b"[]", "cannot be read"),
-        (INDEX, b'{"weight_map": {}}', "its weight_map is empty"),
-        (INDEX, b'{"weight_map": {"a": 1}}', "no mapping of names"),
+        (INDEX, b'{"weight_map": {}}', "no weight_map of tensors"),
+        (INDEX, b'{"weight_map": {"a": 1}}', "no weight_map of tensors"),
         ("model.safetensors", b"version https://git-lfs", "is no safetensors file, or damaged"),
         ("model.safetensors", b"", "is truncated"),
     ],
