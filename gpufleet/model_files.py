@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from urllib.parse import quote
 
+from gpufleet.errors import ConfigError
 from gpufleet.models import Model, Source
 from gpufleet.settings import Mirrors, Settings
 from gpufleet.wheelhouse import download, hub, large, pool, web
@@ -99,7 +100,7 @@ def bring(lacking: Sequence[Item], store: Store, mirrors: Mirrors, say: Say, tal
     if not lacking:
         return
     connections = hub.connections(lacking, AT_ONCE)
-    sources = large.Sources(hub.endpoint(mirrors), web.opener([]), say, connections)
+    sources = large.Sources(_hub(mirrors), web.opener([]), say, connections)
     sizes = {item.sha256: item.size for item in lacking}
     try:
         download.several(
@@ -153,12 +154,20 @@ def _sound(item: Item, store: Store, stop: pool.Stop) -> bool:
 def addresses(model: Model, mirrors: Mirrors) -> dict[str, str]:
     """Where boxes get a model's files from themselves (`fetch.by == "boxes"`), by sha256; a hub's only while they are
     public, for a token never leaves this controller: see `no_token`."""
-    at = web.without_login(hub.endpoint(mirrors))
+    at = web.without_login(_hub(mirrors))
     return {
         item.sha256: hub.address(item.origin, at) if isinstance(item.origin, FromHub) else item.origin.url
         for item in items(model, mirrors)
         if isinstance(item.origin, FromHub | FromUrl)
     }
+
+
+def _hub(mirrors: Mirrors) -> str:
+    """The hub's address. Raises FetchError for what is none."""
+    try:
+        return hub.checked(hub.endpoint(mirrors))
+    except ConfigError as error:
+        raise FetchError(str(error)) from error
 
 
 def no_token(model: Model) -> str:

@@ -9,13 +9,12 @@ from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from gpufleet.errors import ConfigError
 from gpufleet.hub_child import clean
 from gpufleet.models import File, Source
 from gpufleet.schema import read
-from gpufleet.wheelhouse.hub import HUB
+from gpufleet.wheelhouse.hub import HUB, checked
 from gpufleet.wheelhouse.items import FetchError
 from gpufleet.wheelhouse.web import without_login
 
@@ -26,24 +25,6 @@ SMALL = 64 << 20  # bytes; the hub keeps files of more than 10 MB as large ones
 LOG_IN = "give a token: HF_TOKEN, or hf auth login"
 OTHER = "ask another mirror"
 REMEDIES = {401: LOG_IN, 403: LOG_IN, 404: "correct the name, or set mirrors.hub to where it is"}
-
-
-def checked(endpoint: str) -> str:
-    """The address of a hub as it is given. Raises ConfigError for what is none."""
-    if not is_address(endpoint):
-        shown = re.sub("//[^/]*@", "//", endpoint)
-        raise ConfigError([f"{shown} is no http address of a hub: correct mirrors.hub, or the variable HF_ENDPOINT"])
-    return endpoint
-
-
-def is_address(text: str) -> bool:
-    """Whether a client can take it apart."""
-    try:
-        parts = urlsplit(text)
-        parts.port  # noqa: B018 - it is looked at when it is asked for
-    except ValueError:
-        return False
-    return parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s\x00-\x20\x7f]", text)
 
 
 class Hub:

@@ -7,11 +7,12 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from gpufleet.checkpoint.folder import Folder
-from gpufleet.checkpoint.hub import Hub, checked, is_address
+from gpufleet.checkpoint.hub import Hub
 from gpufleet.checkpoint.reading import Files
 from gpufleet.checkpoint.web import Web
 from gpufleet.errors import ConfigError
 from gpufleet.schema import ADDRESS
+from gpufleet.wheelhouse.hub import checked, is_address
 
 HUBS = ("huggingface.co", "www.huggingface.co", "hf.co", "hf-mirror.com")
 REPO = re.compile(r"^([A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@([^\s@]+))?$")

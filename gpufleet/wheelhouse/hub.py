@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
+from gpufleet.errors import ConfigError
 from gpufleet.settings import Mirrors
 from gpufleet.wheelhouse import child, left, web
 from gpufleet.wheelhouse.child import ChildError
@@ -27,6 +29,24 @@ STRETCH = 128 << 20  # bytes that one connection of a file with several is asked
 def endpoint(mirrors: Mirrors, environment: Mapping[str, str] = os.environ) -> str:
     """The address of the hub: the setting mirrors.hub, else HF_ENDPOINT, else the client's default."""
     return (mirrors.hub or environment.get("HF_ENDPOINT", "").strip() or HUB).rstrip("/")
+
+
+def checked(endpoint: str) -> str:
+    """The address of a hub as it is given. Raises ConfigError for what is none."""
+    if not is_address(endpoint):
+        shown = re.sub("//[^/]*@", "//", endpoint)
+        raise ConfigError([f"{shown} is no http address of a hub: correct mirrors.hub, or the variable HF_ENDPOINT"])
+    return endpoint
+
+
+def is_address(text: str) -> bool:
+    """Whether a client can take it apart."""
+    try:
+        parts = urlsplit(text)
+        parts.port  # noqa: B018 - it is looked at when it is asked for
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.hostname) and not re.search(r"[\s\x00-\x20\x7f]", text)
 
 
 def address(origin: FromHub, at: str) -> str:

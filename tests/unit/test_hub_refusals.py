@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gpufleet import model_files
 from gpufleet.hub_child import clean
 from gpufleet.settings import Mirrors
 from gpufleet.wheelhouse import child, hub, large
-from gpufleet.wheelhouse.items import FetchError
+from gpufleet.wheelhouse.items import FetchError, FromHub, Item
+from gpufleet.wheelhouse.store import Store
 from hostkit import fetch
 from lab.hub import Mood
 from tests.unit.hubs import COMMIT, LARGE, PIECE, REPO, TOKEN, Bench, bench, page
@@ -181,3 +184,13 @@ def test_the_clients_own_token_file_does(bench: Bench) -> None:
     (bench.root / "hf" / "token").write_text(TOKEN + "\n")
     bench.ready()
     assert bench.whole() and not bench.hub.leaked
+
+
+@pytest.mark.parametrize("given", ["foo", "http://h:abc", "http://["])
+def test_what_is_no_address_of_a_hub_is_said_at_once(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", given)
+    item = Item("config.json", "0" * 64, 4, FromHub(REPO, COMMIT, "config.json"))
+    with pytest.raises(FetchError, match=r"is no http address of a hub: correct mirrors\.hub, or the variable HF_END"):
+        model_files.bring([item], Store(tmp_path), Mirrors(), print)
