@@ -155,6 +155,7 @@ def test_a_damaged_file_of_the_controller_is_mended(three: ModelFleet) -> None:
     damaged_on_the_controller(three)
 
 
+@pytest.mark.large  # two minutes of the default run's forty; the operations' tests strike boxes that are folders
 def test_struck_at_random_points_it_goes_on(three: ModelFleet) -> None:
     struck(three, "second", 3, 24 * MIB, kills=2)
 
