@@ -121,7 +121,7 @@ def test_full_disks(lab: SmallLab, root: Path) -> None:
             for folder in folders:
                 lab.sh(BOX, f"umount {folder}")
     assert found["errors"] == []
-    assert found["disks"]["/opt/gpufleet"] == {"free_mib": 0, "total_mib": 0, "filesystem": "tmpfs"}
+    assert found["disks"]["/opt/gpufleet"] == {"free_mib": 0, "total_mib": 0, "mount": "/opt", "filesystem": "tmpfs"}
     assert found["disks"]["/"]["free_mib"] > 0
     assert found["packages"]["python3"] and len(found["gpus"]) == 2
     assert found["nvidia_packages"]["libnvidia-compute-580"]["candidate"] == "580.173.02-1"
@@ -134,7 +134,7 @@ def test_a_full_var_without_anything_in_it(lab: SmallLab) -> None:
     finally:
         lab.sh(BOX, "umount /var")
     assert set(said(found)) == {"packages"} and "/var/lib/dpkg/status" in said(found)["packages"]
-    assert found["disks"]["/var"] == {"free_mib": 0, "total_mib": 0, "filesystem": "tmpfs"}
+    assert found["disks"]["/var"] == {"free_mib": 0, "total_mib": 0, "mount": "/var", "filesystem": "tmpfs"}
     assert len(found["gpus"]) == 2
 
 
