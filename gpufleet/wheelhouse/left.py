@@ -60,12 +60,12 @@ def cut(ranges: Ranges, longest: int) -> Ranges:
 class Coming:
     """Counts what comes of stretches of a file, each in order, several at once.
 
-    + tell: told the bytes of them that are here
+    + tell: told the bytes of them that are here, and whether a stretch has ended with them
     + kept: (part, size of the file) where what lacks is to be kept beside the part
     """
 
     def __init__(
-        self, stretches: Ranges, descriptor: int, tell: Callable[[int], object], kept: tuple[Path, int] | None
+        self, stretches: Ranges, descriptor: int, tell: Callable[[int, bool], object], kept: tuple[Path, int] | None
     ) -> None:
         self._lengths = dict(stretches)
         self._done = dict.fromkeys(self._lengths, 0)
@@ -77,8 +77,8 @@ class Coming:
         """More bytes of the stretch that begins at `offset` are written. Raises OSError."""
         with self._lock:
             self._done[offset] += count
-            self._tell(sum(self._done.values()))
             whole = self._done[offset] == self._lengths[offset]
+            self._tell(sum(self._done.values()), whole)
         late = time.monotonic() - self._since >= KEEP_SECONDS
         if (whole or late) and self._keeping.acquire(blocking=whole):
             try:
