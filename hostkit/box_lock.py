@@ -10,10 +10,13 @@ import contextlib
 import fcntl
 import os
 import time
-from typing import Iterator
 
 from hostkit import events
 from hostkit.errors import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
 
 PATH = "/run/gpufleet.lock"  # not in /run/lock, where anybody may put a file first
 WAIT_SECONDS = 900

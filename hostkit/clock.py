@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import struct
 import time
-from typing import Any
 
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 # systemd-timesyncd's mark; chrony and ntpd tell the kernel alone
 MARK = "/run/systemd/timesync/synchronized"

@@ -5,10 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from typing import Any
 
 from hostkit.guard import Tell
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 MIB = 1024 * 1024
 MODELS = "/opt/gpufleet/models"  # may be a disk of its own

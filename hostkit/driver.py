@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 from hostkit.guard import Tell
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LIBRARY = "libnvidia-ml.so.1"
 _DIRECTORIES = [

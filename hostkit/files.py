@@ -1,17 +1,21 @@
-"""Files on the box: written aside and renamed, never edited in place; the tree's fixed places."""
+"""Files on the box: written aside and renamed, never edited in place; the tree's fixed places.
+
+Each look at a box imports this: what a look does not need is imported where it is used (shutil, tempfile and hashlib
+together take as long as python3 takes to start).
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
-import shutil
-import tempfile
-from typing import Iterator, Optional
 
 from hostkit.errors import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Optional
 
 ROOT = "/opt/gpufleet"
 STATE = "/var/lib/gpufleet"
@@ -24,6 +28,8 @@ def write(path: str, data: bytes, mode: int = 0o644) -> None:
     """Write `data` to `path` atomically: a reader sees the old file or the new one."""
     directory = os.path.dirname(path)
     os.makedirs(directory, exist_ok=True)
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".gpufleet-")
     try:
         with os.fdopen(descriptor, "wb") as handle:
@@ -50,6 +56,8 @@ def remove(path: str) -> None:
     if os.path.islink(path) or not os.path.isdir(path):
         with_suppressed_unlink(path)
     else:
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
 
 
@@ -80,6 +88,8 @@ def link(target: str, path: str) -> bool:
 
 def sha256(path: str) -> Optional[str]:
     """The file's sha256 in hex, None when there is no such file."""
+    import hashlib
+
     digest = hashlib.sha256()
     try:
         with open(path, "rb") as handle:
@@ -106,7 +116,7 @@ def room(part: str, size: Optional[int]) -> Iterator[None]:
     directory = os.path.dirname(part)
     have = os.path.getsize(part) if os.path.exists(part) else 0
     try:
-        if size is not None and size - have > shutil.disk_usage(directory).free:
+        if size is not None and size - have > free(directory):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         yield
     except Full:
@@ -121,10 +131,16 @@ def room(part: str, size: Optional[int]) -> Iterator[None]:
                 os.path.dirname(directory),
                 os.path.basename(part)[: -len(".part")],
                 "" if size is None else " ({:.1f} MiB)".format(size / 2**20),
-                shutil.disk_usage(directory).free / 2**20,
+                free(directory) / 2**20,
             ),
             "make room on the box, then deploy again",
         )
+
+
+def free(directory: str) -> int:
+    """Bytes."""
+    disk = os.statvfs(directory)
+    return disk.f_bavail * disk.f_frsize
 
 
 def complete(directory: str, facts: dict) -> None:

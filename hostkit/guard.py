@@ -1,4 +1,4 @@
-"""Runs the sources of the probe side by side, in children with a time limit: what may hang in one of its own.
+"""Runs the sources of the probe in children with a time limit for each: side by side what takes long.
 
 A driver that hangs does so inside the kernel, where no signal reaches: only a process that nobody waits for is safe to
 leave behind. A crash of a library stays in its child as well. What a source had learned before is kept in either case.
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import selectors
+import select
 import signal
 import time
-from typing import Any, Callable, NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 _PAGE = 128
-_GROUP = "together"
 # for a child whose parent is gone before it could end it
 _GRACE = 2.0
 
@@ -49,19 +51,39 @@ class Untold(Tell):
         pass
 
 
-class Source(NamedTuple):
-    name: str
-    read: Callable[[Tell], dict[str, Any]]
-    seconds: float
+class Source:
+    """+ seconds: that it may take"""
+
+    def __init__(self, name: str, read: Callable[[Tell], dict[str, Any]], seconds: float) -> None:
+        self.name, self.read, self.seconds = name, read, seconds
 
 
 class _Child:
-    def __init__(self, source: Source) -> None:
-        self.source = source
-        self.deadline = time.monotonic() + source.seconds
+    """One process that reads its sources one after the other; `at` is the one it is at, by the answers that came."""
+
+    def __init__(self, sources: list[Source]) -> None:
+        self.sources, self.at = sources, 0
+        self.answers: list[dict[str, Any]] = [{} for _ in sources]
         self.written = bytearray()
         self.page = mmap.mmap(-1, _PAGE)
-        self.pid, self.pipe = _start(source, self.page)
+        self.pid, self.pipe = _start(sources, self.page)
+        self.deadline = time.monotonic() + sources[0].seconds
+
+    @property
+    def over(self) -> bool:
+        return self.at == len(self.sources)
+
+    def heard(self, chunk: bytes) -> None:
+        """More of what it writes: lines; one that was cut off says nothing."""
+        *lines, rest = (bytes(self.written) + chunk).split(b"\n")
+        self.written = bytearray(rest)
+        for line in lines:
+            told = json.loads(line.decode())
+            self.answers[self.at].update(told)
+            if "known" not in told:
+                self.at += 1
+                if not self.over:
+                    self.deadline = time.monotonic() + self.sources[self.at].seconds
 
     def doing(self) -> str:
         """` (in nvmlInit)`; empty when it has not said."""
@@ -69,74 +91,53 @@ class _Child:
         return f" (in {text})" if text else ""
 
 
-def collect(
-    sources: list[Source], together: list[Source] | None = None
-) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+def collect(*groups: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
     """({source: what it read}, [{"source", "message"} of those that failed]); one may be in both, with a part.
 
-    + together: sources that only read small files, which one child does one after the other: a child costs more than
-      most of them. Where it does not get to its end, each of them is read again in a child of its own.
+    + groups: each is read in a child of its own, its sources one after the other: a child costs more than most of
+      them. Where one does not come to its end, those after it go on in another child.
     """
-    if not together:
-        return _collect(sources)
-    limit = max(source.seconds for source in together)
-    answers, errors = _collect([*sources, Source(_GROUP, lambda _: _read_all(together), limit)])
-    errors = [error for error in errors if error["source"] != _GROUP]
-    if _GROUP in answers:
-        read = answers.pop(_GROUP)
-        failed = [{"source": name, "message": told["error"]} for name, told in read.items() if "error" in told]
-        answers.update((name, told["read"]) for name, told in read.items() if "read" in told)
-        return answers, errors + failed
-    alone, failed = _collect(together)
-    return {**answers, **alone}, errors + failed
-
-
-def _read_all(sources: list[Source]) -> dict[str, Any]:
-    return {source.name: _read(source, Untold()) for source in sources}
-
-
-def _read(source: Source, tell: Tell) -> dict[str, Any]:
-    try:
-        return {"read": source.read(tell)}
-    except Exception as error:  # whatever a source meets must not lose the others
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
-def _collect(sources: list[Source]) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-    answers, errors, children = {}, [], []
-    for source in sources:
-        try:
-            children.append(_Child(source))
-        except OSError as error:  # no more processes, or no more memory
-            errors.append({"source": source.name, "message": f"{type(error).__name__}: {error}"})
-    late = _listen(children)
-    for child in children:
-        told = _lines(child.written)
-        if "read" in told or "known" in told:
-            answers[child.source.name] = told["read"] if "read" in told else told["known"]
-        if child in late:
-            _end(child.pid)
-            errors.append(_error(child, f"no answer within {child.source.seconds:g} s{child.doing()}"))
-            continue
-        _, status = os.waitpid(child.pid, 0)
-        if "error" in told:
-            errors.append(_error(child, told["error"]))
-        elif "read" not in told:
-            by = f" by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else ""
-            errors.append(_error(child, f"its process was ended{by} before it had answered{child.doing()}"))
+    answers: dict[str, dict[str, Any]] = {}
+    errors: list[dict[str, str]] = []
+    left = [group for group in groups if group]
+    while left:
+        children = []
+        for group in left:
+            try:
+                children.append(_Child(group))
+            except OSError as error:  # no more processes, or no more memory
+                errors += [_error(source, f"{type(error).__name__}: {error}") for source in group]
+        late = _listen(children)
+        left = []
+        for child in children:
+            _take(child, child in late, answers, errors)
+            if child.sources[child.at + 1 :]:
+                left.append(child.sources[child.at + 1 :])
     return answers, errors
 
 
-def _lines(written: bytes | bytearray) -> dict[str, Any]:
-    """The last word, and what was known before it; a line that was cut off is none."""
-    told: dict[str, Any] = {}
-    for line in bytes(written).split(b"\n")[:-1][-2:]:
-        told.update(json.loads(line.decode()))
-    return told
+def _take(child: _Child, late: bool, answers: dict[str, dict[str, Any]], errors: list[dict[str, str]]) -> None:
+    """What a child has answered, and why the source that it was at has not."""
+    for number, source in enumerate(child.sources):
+        told = child.answers[number]
+        if "read" in told or "known" in told:
+            answers[source.name] = told["read"] if "read" in told else told["known"]
+        if "error" in told:
+            errors.append(_error(source, told["error"]))
+    if late:
+        _end(child.pid)
+        source = child.sources[child.at]
+        errors.append(_error(source, f"no answer within {source.seconds:g} s{child.doing()}"))
+        return
+    _, status = os.waitpid(child.pid, 0)
+    if not child.over:
+        by = f" by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else ""
+        message = f"its process was ended{by} before it had answered{child.doing()}"
+        errors.append(_error(child.sources[child.at], message))
 
 
-def _error(child: _Child, message: str) -> dict[str, str]:
-    return {"source": child.source.name, "message": message}
+def _error(source: Source, message: str) -> dict[str, str]:
+    return {"source": source.name, "message": message}
 
 
 def _end(pid: int) -> None:
@@ -150,28 +151,29 @@ def _end(pid: int) -> None:
 
 
 def _listen(children: list[_Child]) -> list[_Child]:
-    """Take in what the children write, until each has closed its pipe or its time is over; returns the late ones."""
-    with selectors.DefaultSelector() as selector:
-        for child in children:
-            selector.register(child.pipe, selectors.EVENT_READ, child)
-        late = []
-        while selector.get_map():
-            nearest = min(key.data.deadline for key in selector.get_map().values())
-            for key, _ in selector.select(max(0.0, nearest - time.monotonic())):
-                chunk = os.read(key.data.pipe, 65536)
-                key.data.written += chunk
-                if not chunk:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-            for key in list(selector.get_map().values()):
-                if key.data.deadline <= time.monotonic():
-                    late.append(key.data)
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
+    """Take in what the children write, until each has answered all, ended, or its time is over; returns the late."""
+    open_ = {child.pipe: child for child in children}
+    late = []
+    while open_:
+        nearest = min(child.deadline for child in open_.values())
+        ready, _, _ = select.select(list(open_), [], [], max(0.0, nearest - time.monotonic()))
+        over = []
+        for pipe in ready:
+            chunk = os.read(pipe, 65536)
+            open_[pipe].heard(chunk)
+            if not chunk or open_[pipe].over:
+                over.append(pipe)
+        for pipe, child in open_.items():
+            if pipe not in over and child.deadline <= time.monotonic():
+                late.append(child)
+                over.append(pipe)
+        for pipe in over:
+            del open_[pipe]
+            os.close(pipe)
     return late
 
 
-def _start(source: Source, page: mmap.mmap) -> tuple[int, int]:
+def _start(sources: list[Source], page: mmap.mmap) -> tuple[int, int]:
     reading, writing = os.pipe()
     pid = os.fork()
     if pid:
@@ -179,14 +181,24 @@ def _start(source: Source, page: mmap.mmap) -> tuple[int, int]:
         return pid, reading
     try:
         os.setpgid(0, 0)
-        signal.setitimer(signal.ITIMER_REAL, source.seconds + _GRACE)
         # a child that hangs must not hold the caller's output open: ssh would wait for it
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        _write(writing, _read(source, Tell(writing, page)))
+        tell = Tell(writing, page)
+        for source in sources:
+            signal.setitimer(signal.ITIMER_REAL, source.seconds + _GRACE)
+            tell.doing("")
+            _write(writing, _read(source, tell))
     finally:
         os._exit(0)
+
+
+def _read(source: Source, tell: Tell) -> dict[str, Any]:
+    try:
+        return {"read": source.read(tell)}
+    except Exception as error:  # whatever a source meets must not lose the others
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _write(pipe: int, told: dict[str, Any]) -> None:

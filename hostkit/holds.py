@@ -9,10 +9,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import Dict, Iterable, Iterator, List
 
 from hostkit import apt_call, events, files, packages
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Dict, Iterable, Iterator, List
 
 RECORD = os.path.join(files.STATE, "packages.json")
 

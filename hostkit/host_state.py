@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from typing import Any
 
-from hostkit import files, host_values, resolver, systemd
+from hostkit import files, host_values, resolver, sha, systemd
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 UNIT = "gpufleet-host.service"
 WANTS = "multi-user.target.wants"
@@ -80,7 +82,7 @@ def remove() -> None:
 
 def put(path: str, text: str) -> None:
     """Write a file that is not as it is to be."""
-    if files.sha256(path) != hashlib.sha256(text.encode()).hexdigest():
+    if files.sha256(path) != sha.of(text.encode()):
         files.write(path, text.encode())
 
 
@@ -91,7 +93,7 @@ def read(roots: Roots) -> dict[str, Any]:
         "swappiness": host_values.sysctl(roots, "swappiness"),
         "hosts_entry": resolver.in_hosts(roots, os.uname().nodename),
         "host": {
-            "settings": None if spec is None else hashlib.sha256(spec).hexdigest()[:16],
+            "settings": None if spec is None else sha.of(spec)[:16],
             "unit": state(roots),
             "refused": read_refused(roots),
         },

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, Callable, NamedTuple, Optional
 
 from hostkit import files, hardware, resolver
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Optional
 
 SYSCTLS = ("overcommit_memory", "swappiness")
 HOSTS = "/etc/hosts"
@@ -18,17 +21,14 @@ class Refused(Exception):
     """A value cannot be had on this box; the message says why."""
 
 
-class Value(NamedTuple):
+class Value:
     """+ key: of the setting, with a card's UUID where there is one for each card: `power_limit.GPU-…`
     + what: how people call it: `vm.swappiness`
     + write: raises Refused or OSError
     """
 
-    key: str
-    what: str
-    wanted: Any
-    read: Callable[[], Any]
-    write: Callable[[], None]
+    def __init__(self, key: str, what: str, wanted: Any, read: Callable[[], Any], write: Callable[[], None]) -> None:
+        self.key, self.what, self.wanted, self.read, self.write = key, what, wanted, read, write
 
 
 def settle(value: Value) -> "tuple[Any, Optional[str]]":

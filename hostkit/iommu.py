@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import os
 import struct
-from typing import Any
 
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 DEVICES = "/sys/bus/pci/devices"
 GROUPS = "/sys/kernel/iommu_groups"

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Iterator
 
 from hostkit.guard import Tell
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
 
 LAST_CHARACTERS = 200
 # the journal first: the kernel's own buffer loses its oldest lines

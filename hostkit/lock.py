@@ -10,17 +10,20 @@ import fcntl
 import json
 import os
 import time
-from typing import Any, Dict, Iterator, Optional
 
 from hostkit import files, state
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterator, Optional
+
+    Lock = Dict[str, Any]
+
 PATH = os.path.join(files.STATE, "lock.json")
 GUARD = "/run/gpufleet-fleet.lock"  # held for a moment by whoever reads and writes PATH
 HOLDER = ("who", "host", "pid", "run", "what")
-
-Lock = Dict[str, Any]
 
 
 def run(spec: dict) -> dict:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from hostkit import packages
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _NONE = "(none)"
 # `100 /var/lib/dpkg/status` is no source: the package is there, that is all

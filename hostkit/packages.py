@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Iterator
 
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Iterator
 
 STATUS = "/var/lib/dpkg/status"
 # what a driver, its libraries or a toolkit is packaged as

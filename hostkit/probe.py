@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from hostkit import (
     blacklist,
@@ -31,6 +30,10 @@ from hostkit import (
 from hostkit.guard import Source, Tell, collect
 from hostkit.roots import Roots
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 SCHEMA = 2
 SECONDS = 5.0
 # without persistence mode the driver wakes each card at the first call, a second or two for each
@@ -42,7 +45,7 @@ RESOLVER_SECONDS = 2.0
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
     """spec: {"packages": [names]}; a source that failed leaves what `_nothing` has, and is named in `errors`."""
     root = roots or Roots()
-    answers, errors = collect(_sources(root, nvml_seconds), _files(root, spec))
+    answers, errors = collect(*_cards(root, nvml_seconds), _system(root), _files(root, spec))
     errors += [
         {"source": name, "message": message} for name, answer in answers.items() for message in answer.pop("errors", [])
     ]
@@ -62,16 +65,19 @@ def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = 
     return {"facts": facts}
 
 
-def _sources(root: Roots, nvml_seconds: float) -> list[Source]:
-    """What asks a driver, a program or a file system that may hang; the slowest first.
-
-    None is asked that has nothing to tell: an empty answer is as good as none.
-    """
+def _cards(root: Roots, nvml_seconds: float) -> list[list[Source]]:
+    """What asks a driver, where there is one: slow, and beside the rest."""
     found = []
     if driver.is_there(root):
-        found.append(Source("nvml", lambda tell: _nvml(root, tell), nvml_seconds))
+        found.append([Source("nvml", lambda tell: _nvml(root, tell), nvml_seconds)])
     if driver.is_there(root) or root.kernel_log:
-        found.append(Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS))
+        found.append([Source("kernel_log", lambda tell: kernel_log.read(root, tell), SECONDS)])
+    return found
+
+
+def _system(root: Roots) -> list[Source]:
+    """What asks a program or a file system that may hang; none is asked that has nothing to tell."""
+    found = []
     if _may_have_instances(root):
         found.append(Source("services", lambda _: services.read(releases.instance_names(root), roots=root), SECONDS))
     return [

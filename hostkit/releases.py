@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
 import time
-from typing import Any, Iterator
 
-from hostkit import state
+from hostkit import sha, state
 from hostkit.files import COMPLETE, UNITS
 from hostkit.files import ROOT as HOME
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Iterator
 
 MANIFEST = "manifest.json"
 MOST_BYTES = 1 << 20  # of one file: those we render have a few thousand
@@ -159,7 +161,7 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
     manifest = _bytes(os.path.join(release, MANIFEST))
     if manifest is None:
         yield MANIFEST + ": missing"
-    elif hashlib.sha256(manifest).hexdigest()[:16] != digest:
+    elif sha.of(manifest)[:16] != digest:
         # nothing it says of the other files can be trusted
         yield MANIFEST + ": modified"
     else:
@@ -168,7 +170,7 @@ def _drift(roots: Roots, name: str, home: str, digest: str) -> Iterator[str]:
             content = _bytes(os.path.join(release, path))
             if content is None:
                 yield path + ": missing"
-            elif hashlib.sha256(content).hexdigest() != sha256:
+            elif sha.of(content) != sha256:
                 yield path + ": modified"
         for path, target in sorted(named.get("links", {}).items()):
             link = os.path.join(release, path)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Iterator, Mapping, Optional
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator, Mapping, Optional
 
 # what an ordinary user's PATH lacks on Debian: modinfo lives there
 _SBIN = ":/usr/sbin:/sbin"

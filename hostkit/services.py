@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from typing import Any, Callable
 
 from hostkit.releases import unit_name
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable
 
 PROPERTIES = [
     "Id",

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
-from typing import Optional, Sequence
 
 from hostkit.errors import Failure
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional, Sequence
 
 ENVIRONMENT = {
     "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

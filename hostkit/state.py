@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from typing import Optional
 
 from hostkit import events, files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 STATE = os.path.join(files.STATE, "state.json")
 JOURNAL = os.path.join(files.STATE, "journal.jsonl")

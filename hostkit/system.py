@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 import sys
-import sysconfig
-from typing import Any
 
 from hostkit.roots import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 SERVICE_USER = "gpufleet"
 _PRODUCTS = {"KVM": "kvm", "QEMU": "qemu", "VMware": "vmware", "VirtualBox": "oracle", "Virtual Machine": "microsoft"}
@@ -31,11 +33,17 @@ def read(roots: Roots) -> dict[str, Any]:
         "python": {
             "version": "{}.{}.{}".format(*sys.version_info[:3]),
             "executable": sys.executable,
-            "headers": os.path.isfile(roots.path(os.path.join(sysconfig.get_paths()["include"], "Python.h"))),
+            "headers": os.path.isfile(roots.path(_include() + "/Python.h")),
         },
         "virtualization": _virtualization(roots, kernel.release),
         "user": {"exists": _has_user(roots)},
     }
+
+
+def _include() -> str:
+    """As sysconfig says it, which takes longer to import than all that is read here."""
+    version = "python{}.{}{}".format(*sys.version_info[:2], getattr(sys, "abiflags", ""))
+    return os.path.join(sys.base_prefix, "include", version)
 
 
 def _os_release(roots: Roots) -> dict[str, str]:

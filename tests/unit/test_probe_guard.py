@@ -105,7 +105,7 @@ def test_a_box_with_no_process_left_for_a_source(monkeypatch: pytest.MonkeyPatch
         return fork()
 
     monkeypatch.setattr(os, "fork", scarce)
-    answers, errors = collect([Source("first", lambda _: {"value": 1}, 5), Source("second", lambda _: {}, 5)])
+    answers, errors = collect([Source("first", lambda _: {"value": 1}, 5)], [Source("second", lambda _: {}, 5)])
     assert answers == {"first": {"value": 1}}
     message = "BlockingIOError: [Errno 11] Resource temporarily unavailable"
     assert errors == [{"source": "second", "message": message}]
@@ -163,8 +163,32 @@ def test_sources_together_are_read_in_one_child(monkeypatch: pytest.MonkeyPatch)
     assert errors == [{"source": "broken", "message": "OSError: no such thing"}]
 
 
+def test_each_of_those_together_has_its_own_time() -> None:
+    """The last one answers after the first one's time is over."""
+
+    def slow(_: Tell) -> dict[str, int]:
+        time.sleep(0.3)
+        return {"value": 1}
+
+    names = ("a", "b", "c", "d")
+    assert collect([Source(name, slow, 0.9) for name in names]) == ({name: {"value": 1} for name in names}, [])
+
+
+def test_what_one_was_doing_is_not_said_of_the_next() -> None:
+    def busy(tell: Tell) -> dict[str, int]:
+        tell.doing("all its work")
+        return {"value": 1}
+
+    def hang(_: Tell) -> dict[str, int]:
+        time.sleep(60)
+        return {}
+
+    _, errors = collect([Source("busy", busy, 5), Source("hang", hang, 0.2)])
+    assert errors == [{"source": "hang", "message": "no answer within 0.2 s"}]
+
+
 @pytest.mark.parametrize("how", ["hangs", "crashes"])
-def test_where_one_of_those_together_does_not_end_the_others_are_read_alone(
+def test_where_one_of_those_together_does_not_end_those_after_it_go_on_in_another_child(
     monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     def end(_: Tell) -> dict[str, int]:
@@ -179,4 +203,4 @@ def test_where_one_of_those_together_does_not_end_the_others_are_read_alone(
     assert answers == {name: {"value": 1} for name in ("a", "b", "c")}
     said = "no answer within 0.3 s" if how == "hangs" else "its process was ended by SIGKILL before it had answered"
     assert errors == [{"source": "bad", "message": said}]
-    assert len(started) == 2 + 3
+    assert len(started) == 2 + 1

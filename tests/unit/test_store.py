@@ -6,7 +6,6 @@ import errno
 import hashlib
 import io
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -112,8 +111,7 @@ def test_a_controller_that_sends_no_more_is_given_up(root: Path, monkeypatch: py
 
 
 def test_a_full_disk_is_said_before_it_is_full(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(root.parent)
-    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage._replace(free=2_000_000))
+    monkeypatch.setattr(files, "free", lambda directory: 2_000_000)
     with pytest.raises(
         files.Full, match=r"no space in .*store for thing-1.0-py3-none-any.whl \(2.9 MiB\): 1.9 MiB are"
     ):
