@@ -10,6 +10,7 @@ import click
 
 from gpufleet import __version__, terminal
 from gpufleet.commands.folder import Wrong
+from gpufleet.commands.instead import Instead
 from gpufleet.errors import INTERRUPTED
 
 # The module of gpufleet.commands that has it, where it is not called as the command is.
@@ -36,6 +37,13 @@ class Commands(click.Group):
         module = importlib.import_module(f"gpufleet.commands.{MODULES.get(cmd_name, cmd_name)}")
         command: click.Command = getattr(module, cmd_name)
         return command
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except Instead as ended:
+            other = ended
+        return other.go_on()  # outside, so that what it raises is not said to come from here
 
     def invoke(self, ctx: click.Context) -> Any:
         terminal.prepare()

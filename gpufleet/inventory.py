@@ -104,11 +104,6 @@ def from_file(path: Path) -> Fleet:
     return current()
 
 
-def folder_of(source: Path) -> Path:
-    """The fleet's folder: the one that `inventory/` is in, or the file's own."""
-    return source.parent.parent if source.parent.name == "inventory" else source.parent
-
-
 def check_directory(fleet: Fleet) -> None:
     """Raises ConfigError from another directory, where pyinfra would find neither group_data nor config.py."""
     if Path.cwd().resolve() != fleet.root:
@@ -131,7 +126,7 @@ def load(
     """
     assigned = names or {}
     by_hand = owners_groups.own(source, assigned, boxes, after)
-    root = folder_of(source)
+    root = paths.folder_of(source)
     shown = str(source.relative_to(root))
     problems: list[str] = []
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))

@@ -17,6 +17,11 @@ def product_files() -> Path:
     return beside if (beside / "stacks").is_dir() else PACKAGE / "_files"
 
 
+def folder_of(inventory: Path) -> Path:
+    """The fleet's folder: the one that `inventory/` is in, or the file's own."""
+    return inventory.parent.parent if inventory.parent.name == "inventory" else inventory.parent
+
+
 def given(inventory: Path, as_written: Path) -> None:
     """Remember how the caller wrote an inventory's path."""
     _given[inventory] = as_written

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from gpufleet.patches import PatchError, Series, apply
+from gpufleet.building import TIME
+from gpufleet.patches import PatchError, Series
+from gpufleet.patching import apply
 
-# 1980-01-02: a wheel is a zip, and a zip holds nothing before 1980 in any time zone.
-TIME = 315619200
 SDIST = ".tar.gz"
 
 

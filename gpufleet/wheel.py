@@ -17,7 +17,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from gpufleet import patches
+from gpufleet import patches, patching
 from gpufleet.parts import Wheel
 from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git
@@ -81,7 +81,7 @@ def _write(
     with zipfile.ZipFile(wheel) as source, wheel.open("rb") as raw, target.open("wb") as out:
         names = set(source.namelist())
         old_info = _dist_info(wheel, names)
-        result = patches.apply(wanted, partial(_read, source))
+        result = patching.apply(wanted, partial(_read, source))
         changed = dict(result.files)
         metadata = f"{old_info}/METADATA"
         changed[metadata] = _metadata(changed.get(metadata) or source.read(metadata), wheel.name, name, local, entry)

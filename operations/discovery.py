@@ -32,6 +32,7 @@ from gpufleet.kept import problem
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 from operations import remote, transport
 from operations.contact import first_contact, keep_failures_apart, remedy
+from operations.run import session
 
 AT_ONCE = 50
 
@@ -175,7 +176,10 @@ def earlier(name: str) -> dict[str, Any] | None:
 
 
 def connect_once() -> None:
-    """From now on pyinfra takes over the connections of early looks, and their failures."""
+    """From now on pyinfra takes over the connections of early looks, and their failures.
+
+    Where a deploy connects, the box begins its look at once: it reads while others still connect.
+    """
     original = SSHConnector.connect
 
     def connect(self: SSHConnector) -> None:
@@ -187,6 +191,8 @@ def connect_once() -> None:
             self.client = seen.client
         else:
             original(self)
+            if session.deploys and session.fleet:
+                remote.begin(self.host, wanted_packages(session.fleet, session.overrides))
 
     SSHConnector.connect = connect  # type: ignore[method-assign]
 

@@ -8,6 +8,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
+import gevent
 from pyinfra.api.host import Host
 
 from gpufleet.errors import BoxError
@@ -16,7 +17,9 @@ from gpufleet.terminal import one_line, plain
 from operations import become, kit_scripts
 from operations.remote_shell import AGAIN, run
 
-LOOK_SECONDS = 90  # the probe's own limits end it after some 25; more is a box that hangs
+# What boxes were asked when they were connected, and the greenlet that has the answer.
+_begun: dict[str, tuple[str, gevent.Greenlet]] = {}
+LOOK_SECONDS = 90  # the probe's own limits end it after a minute at most; more is a box that hangs
 
 
 @cache
@@ -30,7 +33,7 @@ def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
 
     Raises BoxError when the box cannot be reached, gives no root, or has no python3.
     """
-    spec = {"packages": sorted(packages)}
+    spec = _spec(packages)
     answer = _first_command(host, spec)
     if answer.startswith("GPUFLEET:NOKIT"):
         _push_kit(host)
@@ -62,9 +65,29 @@ def call(
     return _result(host, lines, log or host.log, progress)
 
 
+def begin(host: Host, packages: Iterable[str]) -> None:
+    """Have the box begin what `probe` asks first, and go on; `probe` takes the answer."""
+    script = kit_scripts.look(FOLDER, kit(), _spec(packages))
+    _begun[host.name] = (script, gevent.spawn(_answer, host, script))
+
+
+def _answer(host: Host, script: str) -> str | Exception:
+    try:
+        return _from_mark("\n".join(run(host, script, [], None, LOOK_SECONDS)))
+    except Exception as error:  # which belongs to who asks for the answer
+        return error
+
+
+def _spec(packages: Iterable[str]) -> dict[str, Any]:
+    return {"packages": sorted(packages)}
+
+
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
     script = kit_scripts.look(FOLDER, kit(), spec)
-    answer = _from_mark("\n".join(run(host, script, [], None, LOOK_SECONDS)))
+    asked, begun = _begun.pop(host.name, ("", None))
+    answer = begun.get() if begun is not None and asked == script else _answer(host, script)
+    if isinstance(answer, Exception):
+        raise answer
     first, _, rest = answer.partition("\n")
     if first.startswith("GPUFLEET:AS:"):
         become.by_box[host.name] = "" if first != "GPUFLEET:AS:" else None

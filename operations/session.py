@@ -18,7 +18,7 @@ from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.layers import checked
 from gpufleet.settings import Settings
-from operations import discovery, ending, order, transport
+from operations import discovery, ending, keep_byte_code, order, transport
 from operations.callbacks import Callbacks
 from operations.contact import keep_failures_apart
 from operations.run import Stop, session
@@ -37,6 +37,7 @@ def install() -> None:
     if _installed:
         return
     _installed.append(True)
+    keep_byte_code()
     terminal.outlive_readers()
     params = click.get_current_context().params
     session.dry = bool(params.get("dry"))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
 import click
 
 from gpufleet.commands.folder import Wrong, enter
+from gpufleet.commands.instead import Instead
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -27,7 +26,4 @@ def deploy(inventory: Path, options: tuple[str, ...]) -> None:
     missing = [name for name in ("deploy.py", "config.py") if not Path(name).is_file()]
     if missing:
         raise Wrong(f"{Path.cwd()} has no {' and no '.join(missing)}: copy them from the gpufleet repository")
-    arguments = [*options, str(path), "deploy.py"]
-    # In place of this process, so that signals and the exit code are pyinfra's own, which config.py sees to.
-    program = "from operations.start import main; main()"
-    os.execv(sys.executable, [sys.executable, "-c", program, *arguments])  # noqa: S606
+    raise Instead([*options, str(path), "deploy.py"])

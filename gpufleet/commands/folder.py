@@ -29,12 +29,10 @@ class Wrong(click.ClickException):
 
 def enter(inventory: Path) -> Path:
     """Go to the fleet's folder, from wherever the command is called; the inventory's path as seen from there."""
-    from gpufleet.inventory import folder_of  # only here: `gpufleet --help` has no use for all that it imports
-
     if not inventory.is_file():
         raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
     path = inventory.resolve()
-    root = folder_of(path)
+    root = paths.folder_of(path)
     for name in FOLDERS:  # also for the pyinfra that takes this process's place
         if given := os.environ.get(name):
             os.environ[name] = str(Path(given).absolute())

@@ -12,7 +12,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from gpufleet import sdist
 from gpufleet.parts import Build, Patched, Source, Wheel
-from gpufleet.patches import PatchError, Seen, Series, check, read_series
+from gpufleet.patches import PatchError, Series, read_series
+from gpufleet.patching import Seen, check
 from gpufleet.sdist import SdistError
 from gpufleet.settings import Mirrors
 from gpufleet.stacks import Stack

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from packaging.version import Version
 
-from gpufleet import patches
+from gpufleet import patches, patching
 from gpufleet.parts import Source
 from gpufleet.wheelhouse import series
 from gpufleet.wheelhouse.git import Git
@@ -61,7 +61,7 @@ def build(source: Source, patches_dir: Path, out_dir: Path, git: Git) -> Repacke
 
     def write(target: Path) -> list[str]:
         files = genuine(source, git)
-        result = patches.apply(series.of(source, patches_dir, git), files.get)
+        result = patching.apply(series.of(source, patches_dir, git), files.get)
         try:
             _write(target, source, {**files, **result.files}, stem, local)
         except ODD as error:

@@ -126,3 +126,10 @@ def test_a_box_with_cards_costs_no_more_on_the_wire(tmp_path: Path) -> None:
         assert deploy(known(found, tmp_path), "-y").returncode == 0
         assert found.wire["gpu-1"].to_box == found.wire["cpu-1"].to_box
         assert found.wire["gpu-1"].round_trips <= ROUND_TRIPS
+
+
+def test_a_look_that_ended_before_it_was_asked_for_is_not_made_again(tmp_path: Path) -> None:
+    """Boxes begin their looks when they are connected; with one at a time the first has long answered."""
+    with boxes({f"cpu-{number}": CPU for number in range(3)}) as found:
+        assert deploy(known(found, tmp_path), "-y", "--parallel", "1").returncode == 0
+        assert set(found.looks.values()) == {1}

@@ -14,7 +14,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from gpufleet.patches import apply, read_series
+from gpufleet.patches import read_series
+from gpufleet.patching import apply
 from tests.command import REPOSITORY
 from tests.golden.environments import python_with
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from gpufleet.patches import apply, read_series
+from gpufleet.patches import read_series
+from gpufleet.patching import apply
 from tests.command import REPOSITORY
 
 pytestmark = pytest.mark.large

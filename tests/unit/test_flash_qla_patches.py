@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from unidiff import PatchSet
 
-from gpufleet.patches import apply, read_series
+from gpufleet.patches import read_series
+from gpufleet.patching import apply
 
 SERIES = read_series(Path(__file__).parents[2] / "files" / "patches" / "flash-qla-3ab27d7")
 OPS = "flash_qla/ops/gated_delta_rule"

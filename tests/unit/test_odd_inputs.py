@@ -16,7 +16,8 @@ from click.testing import CliRunner, Result
 from gpufleet import yaml_page
 from gpufleet.cli import main
 from gpufleet.errors import ConfigError
-from gpufleet.patches import Patch, PatchError, Series, apply
+from gpufleet.patches import Patch, PatchError, Series
+from gpufleet.patching import apply
 from gpufleet.wheelhouse import git, lock_input, page
 from gpufleet.wheelhouse.store import default_root
 from hostkit import fetch, files

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufleet.patches import Patch, PatchError, Series, apply, read_series
+from gpufleet.patches import Patch, PatchError, Series, read_series
+from gpufleet.patching import apply
 
 OLD = b"one\ntwo\nthree\nfour\nfive\n"
 CHANGE = """--- a/pkg/x.py
