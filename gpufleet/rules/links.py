@@ -136,3 +136,27 @@ def no_p2p(plan: BoxPlan) -> Said:
                 f"{instance.name}: GPUs {listed(instance.gpus)} have neither NVLink nor P2P ({instance.link})",
                 f"{bridge}fewer GPUs to an instance mean less traffic, where the model fits on them",
             )
+
+
+@rule(
+    "GF309",
+    "nvlink-without-p2p",
+    level="warning",
+    source="NCCL's troubleshooting guide (virtual machines); NVIDIA's Fabric Manager guide",
+    remedy="Cards of one virtual machine passed through together; behind an NVSwitch, `nvidia-fabricmanager` running.",
+)
+def nvlink_without_p2p(plan: BoxPlan) -> Said:
+    """NVLink joins two cards, and the driver lets neither read the other's memory: what they say to each other goes
+    through the memory of the host, as if there were no bridge."""
+    links, read = plan.facts.get("links") or {}, plan.facts.get("p2p_read") or {}
+    for instance in grouped(plan):
+        lost = [
+            pair for pair in pairs(instance) if links.get(pair, "").startswith("NV") and read.get(pair, "OK") != "OK"
+        ]
+        if lost and not _without_p2p(instance):
+            yield (
+                f"{instance.name}: GPUs {lost[0].replace('-', ' and ')} are joined by {links[lost[0]]}, and the driver "
+                f"has no P2P between them ({read[lost[0]]})",
+                "look at `nvidia-smi topo -p2p r`; in a virtual machine pass all cards of a bridge through together; "
+                "behind an NVSwitch start nvidia-fabricmanager",
+            )

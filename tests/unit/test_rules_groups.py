@@ -28,8 +28,8 @@ def pair(capability: tuple[int, int] = (8, 6), link: str = "NV4", **facts: Any) 
     return served(cards(2, capability, link, **facts), PLAIN, OFF)
 
 
-def quad(link: str, size: int, **links: str) -> BoxPlan:
-    facts = cards(4, (8, 6), link)
+def quad(link: str, size: int, p2p_read: dict[str, str] | None = None, **links: str) -> BoxPlan:
+    facts = cards(4, (8, 6), link, p2p_read=p2p_read or {})
     facts["links"].update({name.replace("_", "-").lstrip("p"): value for name, value in links.items()})
     return served(facts, PLAIN, OFF, {"tensor_parallel_size": size})
 
@@ -61,6 +61,8 @@ CASES = [
     Case("GF306", "warning", "setpci -s 0000:00:01.0", pair(link="PHB", iommu=REDIRECTING)),
     Case("GF307", "info", "doubles", served(cards(link="PHB"), TURING)),
     Case("GF307", "info", "neither NVLink nor P2P", pair(link="PHB", p2p_read={"0-1": "CNS"})),
+    Case("GF309", "warning", "0 and 1 are joined by NV4", pair(p2p_read={"0-1": "CNS"})),
+    Case("GF309", "warning", "1 and 2 are joined", quad("NV18", 4, p2p_read={"0-1": "OK", "1-2": "NS"})),
     Case("GF305", "warning", "RTX 3090", served(cards(2, (8, 6), "NV4"), PLAIN)),
     Case("GF305", "warning", "RTX 5090", served(cards(2, (12, 0), "PHB"), PLAIN)),
     Case("GF305", "warning", "2080 Ti", served(cards(), PLAIN)),
@@ -108,6 +110,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF306", pair(link="PHB", iommu={**REDIRECTING, "acs": None})),
         ("GF307", pair(link="PHB", p2p_read={"0-1": "OK"})),
         ("GF307", served(cards(), TURING)),
+        ("GF309", pair(p2p_read={"0-1": "OK"})),
+        ("GF309", pair()),
+        ("GF309", pair(link="PHB", p2p_read={"0-1": "CNS"})),
+        ("GF309", quad("SYS", 2, p0_1="NV4", p2_3="NV4", p2p_read={"0-1": "OK", "2-3": "OK", "1-2": "CNS"})),
         ("GF305", served(cards(2, (8, 6), "NV4"), PLAIN, OFF)),
         ("GF305", served(cards(1, (8, 6)), PLAIN)),
         ("GF305", served(cards(4, (7, 0), "NV2"), PLAIN)),
