@@ -34,6 +34,12 @@ def quad(link: str, size: int, p2p_read: dict[str, str] | None = None, **links: 
     return served(facts, PLAIN, OFF, {"tensor_parallel_size": size})
 
 
+def up(active: list[bool], capability: tuple[int, int] = (7, 5)) -> dict[str, Any]:
+    """Two cards, each with links that are up or not."""
+    links = [{"link": number, "active": each} for number, each in enumerate(active)]
+    return cards(2, capability, f"NV{sum(active) or 1}", of_each={"nvlinks": links})
+
+
 def expecting(links: int, facts: dict[str, Any]) -> BoxPlan:
     return served(facts, PLAIN, OFF, {"expect": {"nvlink": links}})
 
@@ -55,6 +61,7 @@ CASES = [
     Case("GF301", "error", "reseat", expecting(4, cards(2, (8, 6), "NV3"))),
     Case("GF301", "error", "no NVLink", expecting(2, cards(link="PHB"))),
     Case("GF301", "warning", "silence", quad("SYS", 2, **HALF)),
+    Case("GF301", "warning", "GPU 1 (NVIDIA GeForce RTX 2080 Ti): 1 of its 2", served(up([True, False]), PLAIN, OFF)),
     Case("GF302", "warning", "set expect.nvlink to 4", expecting(2, cards(2, (8, 6), "NV4"))),
     Case("GF303", "warning", "NCCL_P2P_DISABLE", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "CNS"})),
     Case("GF304", "warning", "iommu=pt", pair(link="PHB", iommu=TRANSLATING)),
@@ -99,6 +106,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF301", expecting(0, cards(link="PHB"))),
         ("GF301", expecting(2, lab("octo-v100-dgx1"))),
         ("GF301", expecting(6, lab("octo-v100-dgx1"))),
+        ("GF301", served(up([True, True]), PLAIN, OFF)),
+        ("GF301", served(up([False, False]), PLAIN, OFF)),
+        ("GF301", served(up([True, False], (7, 0)), PLAIN, OFF)),
+        ("GF301", served(up([True, False]), PLAIN, OFF, {"expect": {"nvlink": 1}})),
         ("GF302", expecting(4, cards(2, (8, 6), "NV4"))),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "OK"})),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"})),
