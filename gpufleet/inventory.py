@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gpufleet import catalogue, known, owners_groups, paths
+from gpufleet import catalogue, known, owners_groups, paths, ssh_config
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import WRONG, ConfigError, nearest
 from gpufleet.fleet import Fleet
@@ -174,18 +174,18 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
         if key in address and not isinstance(address[key], kind):
             raise ConfigError([f"{where}: {key} is {address[key]!r}; it must be {_KINDS[kind]}"])
     settings = checked({key: value for key, value in data.items() if key not in SSH_KEYS}, where)
-    if not address.get("ssh_hostname") and not _resolves(name):
+    if not address.get("ssh_hostname") and not _resolves(name, address.get("ssh_config_file")):
         raise ConfigError([f"{where} has no address: add ssh_hostname, or a Host {name} to your ssh config"])
     member = tuple(group for group, names in groups.items() if name in names)
     fleet.addresses[name] = address
     fleet.boxes[name] = Box(name, settings, ("fleet", *member, fleet.inventory.stem), where)
 
 
-def _resolves(name: str) -> bool:
-    """Whether ssh would find an address for a bare name: in the user's ssh config, or by the resolver."""
-    with suppress(OSError, RuntimeError):  # a config that is not readable; a user without a home
-        config = (Path.home() / ".ssh" / "config").read_text(encoding="utf-8", errors="replace")
-        if name in " ".join(re.findall(r"(?im)^\s*host\s+(.+)$", config)).split():
+def _resolves(name: str, config: Any) -> bool:
+    """Whether ssh would find an address for a bare name: in the box's or the user's ssh config, or by the resolver."""
+    with suppress(RuntimeError):  # a user without a home
+        file = Path(config).expanduser() if isinstance(config, str) else Path.home() / ".ssh" / "config"
+        if ssh_config.leads(name, file):
             return True
     try:
         socket.getaddrinfo(name, None)

@@ -72,7 +72,8 @@ def place(
     """Place all entries of a box. Raises ConfigError for a name that no catalogue has, or when no stack is known."""
     traits = traits_of(facts)
     entries = [Serve(model=item) if isinstance(item, str) else item for item in view.settings(traits).settings.serve]
-    free = [gpu["index"] for gpu in facts.get("gpus") or []]
+    sizes = {gpu["index"]: gpu["memory_mib"] or 0 for gpu in facts.get("gpus") or []}
+    free = list(sizes)
     wants: list[_Want] = []
     unplaced: list[Unplaced] = []
     for entry in entries:
@@ -88,7 +89,8 @@ def place(
             room = len(want.kind) // want.size if want.size else 1
             count = want.count or (max(room, 1) if len(entries) == 1 else 1)
             wants.append(replace(want, count=count))
-            taken = want.kind[: min(want.size * count, len(want.kind))] if want.size else ()
+            # the smallest that hold it: a large card is left for an entry that comes later and needs one
+            taken = sorted(want.kind, key=lambda index: sizes[index])[: want.size * count]
             free = [index for index in free if index not in taken]
     return list(_grouped(facts, wants)), unplaced
 

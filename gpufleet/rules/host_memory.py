@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpufleet.memory import estimate
 from gpufleet.plan import BoxPlan, Instance
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import by_vllm, failed, mapping, on_gpus
@@ -18,6 +20,8 @@ SPARE_MIB = 8192
 SHM_MIB = 1024
 GIB = 1024
 MIB = 1 << 20
+STEP = 1024  # tokens; a remedy names a round length
+ANY_MIB = 1 << 20  # a card that holds everything: of an estimate for a processor only the KV cache counts
 LARGE_ON_CPU_MIB = 8192  # at 40 GB/s, two channels of DDR4, 5 tokens a second
 
 
@@ -157,3 +161,32 @@ def large_on_cpu(plan: BoxPlan) -> Said:
             yield f"{where}, which has {total >> 10} GiB of memory", "serve it on a box with GPUs", "error"
         elif shape.weights_mib > LARGE_ON_CPU_MIB:
             yield f"{where}: a token or a few in a second", "serve it on a box with GPUs"
+
+
+@rule(
+    "GF410",
+    "cpu-cache-too-small",
+    level="error",
+    source="vLLM: a request of max-model-len tokens must fit into the KV cache, or the engine does not start",
+    remedy="A shorter `max-model-len`, or a larger `kv-cache-memory-bytes`.",
+)
+def cpu_cache_too_small(plan: BoxPlan) -> Said:
+    """On a processor the KV cache is as large as `kv-cache-memory-bytes` says, and one request of `max-model-len`
+    tokens does not fit into it. Nothing is said where `VLLM_CPU_KVCACHE_SPACE` sets the size."""
+    for instance in plan.instances:
+        shape, size = instance.model.architecture, instance.args.get("kv-cache-memory-bytes")
+        if shape is None or "cpu" not in instance.stack.arch or "VLLM_CPU_KVCACHE_SPACE" in instance.env:
+            continue
+        if not isinstance(size, int) or isinstance(size, bool):
+            continue
+        found = estimate(shape, ANY_MIB, 1, instance.args)
+        if found.concurrency < 1:
+            shorter = found.longest_len // STEP * STEP
+            remedies = [f'serve_args = {{"max-model-len": {shorter}}}'] if shorter else []
+            need = math.ceil(size / found.concurrency / MIB / GIB) if found.concurrency else 0
+            remedies += [f'serve_args = {{"kv-cache-memory-bytes": {need << 30}}}'] if need else []
+            yield (
+                f"{instance.name}: {found.max_model_len} tokens are asked for, {found.longest_len} fit into "
+                f"{size // MIB} MiB of KV cache",
+                "; or ".join(remedies) or "a larger kv-cache-memory-bytes",
+            )

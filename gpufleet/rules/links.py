@@ -19,13 +19,25 @@ RESEAT = "reseat the bridge and look at `nvidia-smi nvlink -s`"
 )
 def nvlink_degraded(plan: BoxPlan) -> Said:
     """A pair has fewer NVLinks than it should: a bridge is half seated, a link is down. How many there should be,
-    `expect.nvlink` says; without it, a pair with fewer than another pair of the same cards is a warning."""
-    expected = plan.settings.expect.nvlink
-    for line in degraded(plan.facts.get("links") or {}, gpus(plan), expected):
-        if expected is None:
-            yield line, f'{RESEAT}; if it is meant to be so: silence = ["GF301"]', "warning"
-        else:
+    `expect.nvlink` says. Without it a warning tells of a pair with fewer than another pair of the same cards, and of
+    GeForce cards of which some links are up and some are not: their bridges take all they have."""
+    expected, links = plan.settings.expect.nvlink, plan.facts.get("links") or {}
+    if expected is not None:
+        for line in degraded(links, gpus(plan), expected):
             yield line, f"{RESEAT}; or correct expect.nvlink"
+        return
+    for line in degraded(links, gpus(plan), None) or _half_up(plan):
+        yield line, f'{RESEAT}; if it is meant to be so: silence = ["GF301"]', "warning"
+
+
+def _half_up(plan: BoxPlan) -> list[str]:
+    """One line for each GeForce card with an active and an inactive NVLink; scenarios tell nothing of single links."""
+    found = []
+    for gpu in gpus(plan):
+        up = [bool(link.get("active")) for link in gpu.get("nvlinks") or []]
+        if is_geforce(gpu) and any(up) and not all(up):
+            found.append(f"GPU {gpu['index']} ({gpu['name']}): {sum(up)} of its {len(up)} NVLinks are up")
+    return found
 
 
 @rule(
@@ -135,4 +147,28 @@ def no_p2p(plan: BoxPlan) -> Said:
             yield (
                 f"{instance.name}: GPUs {listed(instance.gpus)} have neither NVLink nor P2P ({instance.link})",
                 f"{bridge}fewer GPUs to an instance mean less traffic, where the model fits on them",
+            )
+
+
+@rule(
+    "GF309",
+    "nvlink-without-p2p",
+    level="warning",
+    source="NCCL's troubleshooting guide (virtual machines); NVIDIA's Fabric Manager guide",
+    remedy="Cards of one virtual machine passed through together; behind an NVSwitch, `nvidia-fabricmanager` running.",
+)
+def nvlink_without_p2p(plan: BoxPlan) -> Said:
+    """NVLink joins two cards, and the driver lets neither read the other's memory: what they say to each other goes
+    through the memory of the host, as if there were no bridge."""
+    links, read = plan.facts.get("links") or {}, plan.facts.get("p2p_read") or {}
+    for instance in grouped(plan):
+        lost = [
+            pair for pair in pairs(instance) if links.get(pair, "").startswith("NV") and read.get(pair, "OK") != "OK"
+        ]
+        if lost and not _without_p2p(instance):
+            yield (
+                f"{instance.name}: GPUs {lost[0].replace('-', ' and ')} are joined by {links[lost[0]]}, and the driver "
+                f"has no P2P between them ({read[lost[0]]})",
+                "look at `nvidia-smi topo -p2p r`; in a virtual machine pass all cards of a bridge through together; "
+                "behind an NVSwitch start nvidia-fabricmanager",
             )

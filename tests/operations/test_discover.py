@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.command import GPUFLEET, deploy, run
-from tests.operations.boxes import Boxes
+from tests.operations.boxes import IDLE, INVENTORY, LOOPBACK, PASSWORD, Boxes
 from tests.operations.three import CPU, MACHINE, TURING, line, state, three
 from tests.unit.fleets import gpu_facts
 
@@ -83,6 +83,22 @@ def test_discover_shows_each_box_and_what_changed(three: Boxes, tmp_path: Path) 
     ]
     assert three.cached(folder, "cpu-1")["os"]["version_id"] == "13"
     assert "Warning" not in done.stdout + again.stdout
+
+
+def test_the_users_ssh_config_is_honoured(three: Boxes, tmp_path: Path) -> None:
+    """Address, port and user of a bare name, by a pattern."""
+    folder, name = three.folder(tmp_path), "turing-1"
+    config = tmp_path / "ssh-config"
+    config.write_text(f"Host turing-*\n  HostName {LOOPBACK}\n  Port {three.ports[name]}\n  User root\n")
+    login = {"ssh_password": PASSWORD, "ssh_allow_agent": False, "ssh_look_for_keys": False}
+    login |= {"ssh_known_hosts_file": str(tmp_path / "known_hosts"), "ssh_config_file": str(config)}
+    inventory = folder / "inventory" / "home.py"
+    inventory.write_text(INVENTORY.format(boxes=[(name, {**login, **IDLE})]))
+    done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
+    assert done.returncode == 0, done.stdout
+    assert three.cached(folder, name)["gpus"] and three.looks[name] == 1
+    done = deploy(folder, "-y", "--limit", "sm75")
+    assert done.returncode == 0 and state(done.stdout, name) == "nothing to do", done.stdout
 
 
 def test_discover_with_a_box_that_is_off(three: Boxes, tmp_path: Path) -> None:

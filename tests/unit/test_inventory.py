@@ -50,6 +50,42 @@ def test_a_wrong_box_is_named_with_file_key_and_nearest_name(tmp_path: Path, box
         assert word in str(caught.value)
 
 
+CONFIG = """
+Host *
+  User ops
+Host alias "quoted one"
+Host lab-?? !lab-13
+  HostName 192.0.2.%h   # a comment
+Host *.jump.invalid
+  ProxyJump gate
+Include parts/*.conf
+"""
+
+
+@pytest.mark.parametrize("of_its_own", [False, True])
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [("alias", True), ("lab-12", True), ("lab-13", False), ("lab-123", False), ("a.jump.invalid", True)]
+    + [("included", True), ("other.invalid", False)],
+)
+def test_a_box_may_have_its_address_in_an_ssh_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, known: bool, of_its_own: bool
+) -> None:
+    home = tmp_path / "home"
+    config = home / ("of-its-own" if of_its_own else ".ssh/config")
+    (config.parent / "parts").mkdir(parents=True)
+    config.write_text(CONFIG)
+    # which includes the first again
+    (config.parent / "parts" / "more.conf").write_text(f"Include {config}\nHost included\n  HostName 192.0.2.9\n")
+    monkeypatch.setenv("HOME", str(home))
+    data = {"ssh_config_file": str(config)} if of_its_own else {}
+    if known:
+        assert list(fleet(tmp_path / "fleet", (name, data)).boxes) == [name]
+    else:
+        with pytest.raises(ConfigError, match=f"{name} has no address"):
+            fleet(tmp_path / "fleet", (name, data))
+
+
 def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         fleet(tmp_path, GOOD, GOOD, ("b", {"x": 1}), group_data__nothing="stack = 'x'")

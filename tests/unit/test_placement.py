@@ -48,9 +48,10 @@ def test_a_bridge_to_a_card_that_is_too_small_does_not_count() -> None:
     assert [item.gpus for item in placed(facts, "large")] == [(0, 4), (2, 5)]
 
 
+@pytest.mark.parametrize("links", [{}, {"p0_1": "NV2", "p2_3": "NV2"}, {"p0_1": "NV2"}])
 @pytest.mark.parametrize("serve", [("large", "small"), ("small", "large")])
-def test_a_small_model_leaves_the_large_cards_to_a_large_one(serve: tuple[str, str]) -> None:
-    found = placed(sized(22528, 11264, 22528, 11264), *serve)
+def test_a_small_model_leaves_the_large_cards_to_a_large_one(serve: tuple[str, str], links: dict[str, str]) -> None:
+    found = placed(sized(22528, 11264, 22528, 11264, **links), *serve)
     assert {item.model.name: item.gpus for item in found} == {"large": (0, 2), "small": (1,)}
 
 

@@ -13,6 +13,7 @@ from gpufleet import catalogue, paths
 from gpufleet.document import document
 from gpufleet.fleet import Fleet
 from gpufleet.layers import Layer
+from gpufleet.memory import estimate
 from gpufleet.models import Model
 from gpufleet.plan import Box, BoxPlan, plan_box
 from gpufleet.planning import checked_plan, of_fleet
@@ -89,6 +90,8 @@ def test_what_does_not_fit_is_an_error(facts: dict[str, Any], values: dict[str, 
     for instance in found.plan.instances:
         memory = instance.memory
         if "cpu" in instance.stack.arch:
+            shape = instance.model.architecture
+            assert shape is None or found.refused or estimate(shape, 1 << 20, 1, instance.args).concurrency >= 1
             continue
         if len(instance.gpus) < instance.size or memory is None or not memory.fits:
             assert found.refused

@@ -41,6 +41,10 @@ def per_card(call: str, pattern: str) -> list[list[str]]:
     return [re.findall(pattern, part) for part in re.split(r"^GPU \d+:", printed(call), flags=re.MULTILINE)[1:]]
 
 
+def test_no_call_failed() -> None:
+    assert FACTS["errors"] == []
+
+
 def test_links_and_p2p_are_what_nvidia_smi_prints() -> None:
     assert FACTS["links"] == {"0-1": cell("topo -m")} == {"0-1": "NV18"}
     assert FACTS["p2p_read"] == {"0-1": cell("topo -p2p r")}

@@ -28,10 +28,16 @@ def pair(capability: tuple[int, int] = (8, 6), link: str = "NV4", **facts: Any) 
     return served(cards(2, capability, link, **facts), PLAIN, OFF)
 
 
-def quad(link: str, size: int, **links: str) -> BoxPlan:
-    facts = cards(4, (8, 6), link)
+def quad(link: str, size: int, p2p_read: dict[str, str] | None = None, **links: str) -> BoxPlan:
+    facts = cards(4, (8, 6), link, p2p_read=p2p_read or {})
     facts["links"].update({name.replace("_", "-").lstrip("p"): value for name, value in links.items()})
     return served(facts, PLAIN, OFF, {"tensor_parallel_size": size})
+
+
+def up(active: list[bool], capability: tuple[int, int] = (7, 5)) -> dict[str, Any]:
+    """Two cards, each with links that are up or not."""
+    links = [{"link": number, "active": each} for number, each in enumerate(active)]
+    return cards(2, capability, f"NV{sum(active) or 1}", of_each={"nvlinks": links})
 
 
 def expecting(links: int, facts: dict[str, Any]) -> BoxPlan:
@@ -55,12 +61,15 @@ CASES = [
     Case("GF301", "error", "reseat", expecting(4, cards(2, (8, 6), "NV3"))),
     Case("GF301", "error", "no NVLink", expecting(2, cards(link="PHB"))),
     Case("GF301", "warning", "silence", quad("SYS", 2, **HALF)),
+    Case("GF301", "warning", "GPU 1 (NVIDIA GeForce RTX 2080 Ti): 1 of its 2", served(up([True, False]), PLAIN, OFF)),
     Case("GF302", "warning", "set expect.nvlink to 4", expecting(2, cards(2, (8, 6), "NV4"))),
     Case("GF303", "warning", "NCCL_P2P_DISABLE", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "CNS"})),
     Case("GF304", "warning", "iommu=pt", pair(link="PHB", iommu=TRANSLATING)),
     Case("GF306", "warning", "setpci -s 0000:00:01.0", pair(link="PHB", iommu=REDIRECTING)),
     Case("GF307", "info", "doubles", served(cards(link="PHB"), TURING)),
     Case("GF307", "info", "neither NVLink nor P2P", pair(link="PHB", p2p_read={"0-1": "CNS"})),
+    Case("GF309", "warning", "0 and 1 are joined by NV4", pair(p2p_read={"0-1": "CNS"})),
+    Case("GF309", "warning", "1 and 2 are joined", quad("NV18", 4, p2p_read={"0-1": "OK", "1-2": "NS"})),
     Case("GF305", "warning", "RTX 3090", served(cards(2, (8, 6), "NV4"), PLAIN)),
     Case("GF305", "warning", "RTX 5090", served(cards(2, (12, 0), "PHB"), PLAIN)),
     Case("GF305", "warning", "2080 Ti", served(cards(), PLAIN)),
@@ -97,6 +106,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF301", expecting(0, cards(link="PHB"))),
         ("GF301", expecting(2, lab("octo-v100-dgx1"))),
         ("GF301", expecting(6, lab("octo-v100-dgx1"))),
+        ("GF301", served(up([True, True]), PLAIN, OFF)),
+        ("GF301", served(up([False, False]), PLAIN, OFF)),
+        ("GF301", served(up([True, False], (7, 0)), PLAIN, OFF)),
+        ("GF301", served(up([True, False]), PLAIN, OFF, {"expect": {"nvlink": 1}})),
         ("GF302", expecting(4, cards(2, (8, 6), "NV4"))),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"}, p2p_write={"0-1": "OK"})),
         ("GF303", pair(link="PHB", p2p_read={"0-1": "OK"})),
@@ -108,6 +121,10 @@ def test_it_is_found(case: Case) -> None:
         ("GF306", pair(link="PHB", iommu={**REDIRECTING, "acs": None})),
         ("GF307", pair(link="PHB", p2p_read={"0-1": "OK"})),
         ("GF307", served(cards(), TURING)),
+        ("GF309", pair(p2p_read={"0-1": "OK"})),
+        ("GF309", pair()),
+        ("GF309", pair(link="PHB", p2p_read={"0-1": "CNS"})),
+        ("GF309", quad("SYS", 2, p0_1="NV4", p2_3="NV4", p2p_read={"0-1": "OK", "2-3": "OK", "1-2": "CNS"})),
         ("GF305", served(cards(2, (8, 6), "NV4"), PLAIN, OFF)),
         ("GF305", served(cards(1, (8, 6)), PLAIN)),
         ("GF305", served(cards(4, (7, 0), "NV2"), PLAIN)),

@@ -22,6 +22,11 @@ def two_27b(length: int | None = None, **args: Any) -> BoxPlan:
     return served(cards(2, (8, 6), "NV4", **BIG), AMPERE, {"max-num-seqs": 1, **more, **args}, data, **shaped())
 
 
+def on_cpu(length: int, cache: Any = 1 << 30, **data: Any) -> BoxPlan:
+    args = {"max-model-len": length, "kv-cache-memory-bytes": cache}
+    return plan(cpu_facts(), {"serve_args": args, **data}, models=[model(**shaped())])
+
+
 def process(mib: int, pid: int = 4242) -> dict[str, Any]:
     return {"pid": pid, "memory_mib": mib, "name": "python3", "kind": "compute"}
 
@@ -56,6 +61,8 @@ CASES = [
     Case("GF404", "warning", "vllm_offload", host({"kv-offloading-size": 20}, shm_mib=16000, shm_free_mib=16000)),
     Case("GF409", "warning", "16 GiB of weights", plan(cpu_facts(), models=[model(**shaped())])),
     Case("GF409", "error", "8 GiB of memory", plan(cpu_facts(memory=memory(8192)), models=[model(**shaped())])),
+    Case("GF410", "error", "200000 tokens are asked for", on_cpu(200000)),
+    Case("GF410", "error", '"kv-cache-memory-bytes": ', on_cpu(200000)),
     Case("GF405", "error", "kv-offloading-size", host({"kv-offloading-size": 64}, memory=memory(48000))),
     Case("GF405", "error", "cpu-offload-gb", host({"cpu-offload-gb": 50}, memory=memory(48000))),
     Case("GF406", "warning", "is 2", host(overcommit_memory=2)),
@@ -93,6 +100,11 @@ def test_it_is_found(case: Case) -> None:
         ("GF407", host({"gpu-memory-utilization": 0.92})),
         ("GF408", host({"gpu-memory-utilization": 0.92})),
         ("GF409", plan(cpu_facts(), models=[model(**shaped(weights_mib=1433))])),
+        ("GF410", on_cpu(4096)),
+        ("GF410", on_cpu(200000, 64 << 30)),
+        ("GF410", on_cpu(200000, None)),
+        ("GF410", on_cpu(200000, serve_env={"VLLM_CPU_KVCACHE_SPACE": "40"})),
+        ("GF410", host({"kv-cache-memory-bytes": 1 << 30, "max-model-len": 200000})),
     ],
 )  # fmt: skip
 def test_what_is_in_order_is_not(rule: str, found: BoxPlan) -> None:
@@ -105,6 +117,13 @@ def test_the_length_that_the_remedy_names_fits() -> None:
     assert length >= 1024
     assert said(two_27b(length), "GF401") == []
     assert said(two_27b(length + 2048), "GF401") != []
+
+
+def test_each_remedy_for_a_small_cache_on_a_processor_is_enough() -> None:
+    (found,) = said(on_cpu(200000), "GF410")
+    shorter, larger = (int(number) for number in re.findall(r": (\d+)\}", found.remedy))
+    assert shorter >= 1024 and said(on_cpu(shorter), "GF410") == []
+    assert said(on_cpu(200000, larger), "GF410") == [] and said(on_cpu(200000, larger // 2), "GF410") != []
 
 
 def test_more_cards_for_one_instance_are_offered_where_there_are_some() -> None:
