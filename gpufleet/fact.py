@@ -13,7 +13,7 @@ Count = Annotated[int, Field(ge=0)]
 class Fact(BaseModel):
     """Base of the facts: what a newer kit tells beyond these is ignored, nothing is converted."""
 
-    model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
+    model_config = ConfigDict(defer_build=True, extra="ignore", strict=True, frozen=True)
 
 
 class Nothing(BaseModel):

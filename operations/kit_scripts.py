@@ -49,10 +49,10 @@ def _probe(folder: str, kit: Kit, spec: Mapping[str, Any]) -> str:
     path = shlex.quote(f"{folder}/{kit.name}")
     # The spec comes with the script and not on standard input, where sudo would take it for a second try of a password
     # that is wrong: a few of those lock an account.
-    # A power cut can leave a file of the right name and no content: its hash is kept beside it, as a link's target.
+    # A power cut can leave a file of the right name and no content: its checksum, which costs little, is beside it.
     return f"""
-W=$(readlink {path}.sum) &&
-[ "$({{ sha256sum < {path}; }} 2>/dev/null)" = "$W  -" ] && exec $S {PYTHON} {path} probe <<'GPUFLEET'
+K={path}
+{{ read -r W < $K.sum && [ "$(cksum < $K)" = "$W" ]; }} 2>/dev/null && exec $S {PYTHON} $K probe <<'GPUFLEET'
 {json.dumps(spec)}
 GPUFLEET
 echo GPUFLEET:NOKIT
@@ -74,9 +74,9 @@ cat > "$part" || exit 1
 [ "$(sha256sum < "$part")" = "{kit.digest}  -" ] || {{ echo damaged; exit 1; }}
 {PYTHON} -c {shlex.quote(COMPILE)} "$part" "$part.c" 2>/dev/null && mv "$part.c" "$part"
 chmod 644 "$part" && sync "$part" || exit 1
-sum=$(sha256sum < "$part"); sum=${{sum%  -}}
-[ "$sum  -" = "$({{ sha256sum < {path}; }} 2>/dev/null)" ] || mv "$part" {path} || exit 1
-rm -f "$part"; ln -s "$sum" "$part" && mv -T "$part" {path}.sum || exit 1
+sum=$(cksum < "$part")
+[ "$sum" = "$({{ cksum < {path}; }} 2>/dev/null)" ] || mv "$part" {path} || exit 1
+echo "$sum" > "$part" && chmod 644 "$part" && sync "$part" && mv "$part" {path}.sum || exit 1
 ln -s {name} "$part" && mv -T "$part" {newest}; sync {folder}
 find {folder} -name '.part-*' -mmin +60 -delete
 find {folder} -name 'gpufleet-kit-*' ! -name {shlex.quote(kit.name + "*")} -mmin +1440 -delete

@@ -67,7 +67,7 @@ def call(
 
 def begin(host: Host, packages: Iterable[str]) -> None:
     """Have the box begin what `probe` asks first, and go on; `probe` takes the answer."""
-    script = kit_scripts.look(FOLDER, kit(), _spec(packages))
+    script = _look(host, _spec(packages))
     _begun[host.name] = (script, gevent.spawn(_answer, host, script))
 
 
@@ -78,12 +78,18 @@ def _answer(host: Host, script: str) -> str | Exception:
         return error
 
 
+def _look(host: Host, spec: Mapping[str, Any]) -> str:
+    """The script of the first command: who logs in as root need not find out how to become root."""
+    make = kit_scripts.look_as_root if host.data.get("ssh_user") == "root" else kit_scripts.look
+    return make(FOLDER, kit(), spec)
+
+
 def _spec(packages: Iterable[str]) -> dict[str, Any]:
     return {"packages": sorted(packages)}
 
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
-    script = kit_scripts.look(FOLDER, kit(), spec)
+    script = _look(host, spec)
     asked, begun = _begun.pop(host.name, ("", None))
     answer = begun.get() if begun is not None and asked == script else _answer(host, script)
     if isinstance(answer, Exception):
