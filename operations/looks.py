@@ -27,6 +27,7 @@ from gpufleet.hardware import differences
 from gpufleet.layers import checked
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import check
+from gpufleet.rules.base import Finding
 from gpufleet.settings import Settings
 from gpufleet.whole import whole
 from operations import discovery, holder, remote
@@ -67,12 +68,13 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     decided: dict[str, Decided] = {}
     failed: set[Host] = set()
     wrong: list[str] = []
-    answers = Pool(AT_ONCE).map(lambda host: _facts(host, packages), hosts)
+    # A box's plan is made when it has answered, while others still look.
+    answers = Pool(AT_ONCE).map(lambda host: _decided(host, packages, fleet, overrides), hosts)
     for host, answer in zip(hosts, answers, strict=True):
         try:
             if isinstance(answer, Exception):
                 raise answer
-            decided[host.name] = _decide(host, fleet, answer, overrides)
+            decided[host.name] = _noted(host, answer)
         except ConfigError as error:
             wrong += error.problems
         except Exception as error:  # whatever it is, it is this box's; the others go on
@@ -115,26 +117,35 @@ def active_hosts() -> list[Host]:
     ]
 
 
-def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
+def _decided(
+    host: Host, packages: set[str], fleet: Fleet, overrides: Mapping[str, Any]
+) -> tuple[Decided, list[Finding]] | Exception:
     try:
-        return discovery.earlier(host.name) or remote.probe(host, packages)
+        return _decide(host, fleet, discovery.earlier(host.name) or remote.probe(host, packages), overrides)
     except Exception as error:
         return error
 
 
-def _decide(host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[str, Any]) -> Decided:
+def _decide(
+    host: Host, fleet: Fleet, facts: dict[str, Any], overrides: Mapping[str, Any]
+) -> tuple[Decided, list[Finding]]:
     whole(host.name, facts)
     changed = differences(fleet.facts[host.name], facts) if host.name in fleet.facts else []
     if not changed:  # else what was known stays, until `gpufleet discover` accepts what is there now
         known.keep(fleet.facts_folder, host.name, facts)
     box = fleet.boxes[host.name]
     plan = plan_box(box, facts, fleet.layers, fleet.stacks, fleet.models, overrides, hardware_changes=changed)
+    return Decided(plan, changes(plan)), check(plan, deploying=True)
+
+
+def _noted(host: Host, found: tuple[Decided, list[Finding]]) -> Decided:
+    decided, findings = found
     outcome = session.of(host.name)
-    outcome.plan, outcome.findings = plan, check(plan, deploying=True)
-    for finding in [each for each in outcome.findings if each.level != "info"]:  # `gpufleet plan` shows those, too
+    outcome.plan, outcome.findings = decided.plan, findings
+    for finding in [each for each in findings if each.level != "info"]:  # `gpufleet plan` shows those, too
         color = {"error": "red", "warning": "yellow"}.get(finding.level)
         host.log_styled(f"{finding.level} {finding.label}: {finding.message}. Remedy: {finding.remedy}", fg=color)
-    return Decided(plan, changes(plan))
+    return decided
 
 
 def _to_do(host: Host, found: Changes) -> None:
