@@ -16,9 +16,10 @@ from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import ConfigError
 
 INVENTORY = "inventory/home.py"
+USER = re.compile(r"^[^\s:/-][^\s:/]*$")
 # HOST, HOST:PORT, [ADDRESS]:PORT, or an IPv6 address as it is.
 PLACE = re.compile(
-    r"^(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9._-]+))(?::(?P<port>\d{1,5}))?$"
+    r"^(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))(?::(?P<port>\d{1,5}))?$"
     r"|^(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.%]*:[0-9A-Za-z:.%]*)$"
 )
 
@@ -60,7 +61,7 @@ def box(text: str, serve: list[str], user: str | None) -> tuple[str, dict[str, A
     if equals:
         who, _, place = given.rpartition("@")
         found = PLACE.match(place)
-        if not found:
+        if not found or (who and not USER.match(who)):
             example = "write NAME=ADDRESS, such as turing-1=192.168.1.11"
             raise ConfigError([f"--box {text!r}: {given!r} is no address; {example}"])
         user = who or user
