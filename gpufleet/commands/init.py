@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import re
 import shlex
+import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpufleet.commands.folder import Wrong, configuration
-from gpufleet.errors import ConfigError
+from gpufleet.errors import BOX_FAILED, ConfigError
+from gpufleet.terminal import told
+
+if TYPE_CHECKING:
+    from gpufleet.checkpoint.making import Made
 
 INVENTORY = "inventory/home.py"
 USER = re.compile(r"^[^\s:/-][^\s:/]*$")
@@ -35,20 +40,35 @@ def init(
 ) -> None:
     """Make the folder DIR that a fleet is kept in: deploy.py, config.py, inventory, group_data and files.
 
-    It asks nothing and connects to nothing. The folder may be there; a file of it that is there already is not written
+    It asks nothing, and connects to no box. The folder may be there; a file of it that is there already is not written
     over, and then nothing is. ADDRESS is as ssh has it, with USER@ before and :PORT after it where it needs them; NAME
-    alone is a box of your ssh config. What is left out can be written into inventory/home.py.
+    alone is a box of your ssh config. MODEL is the name of a page that comes along, or a repository of the hub
+    (owner/name) or another source of `gpufleet models add`, whose page is then written, too. What is left out can be
+    written into inventory/home.py later.
 
-    Exit codes: 0; 2 the call is wrong, or a file is there already: nothing was written.
+    Exit codes: 0; 1 a model's page could not be had; 2 the call is wrong, or a file is there already. After 1 and 2
+    nothing was written.
     """
     from gpufleet import folder_files, planning
+    from gpufleet.schema import NAME
+    from gpufleet.wheelhouse.items import FetchError
 
     if not boxes and (serve or user):
         raise click.UsageError("--serve and --user are of boxes: give them with --box NAME=ADDRESS")
-    with configuration():
-        listed = [box(text, list(serve), user) for text in boxes]
-        files = folder_files.files(listed, planning.overrides(settings, ()), {})
-        check(files, listed, folder)
+    refuse_what_is_there(folder, folder_files.files([], {}, {}))
+    try:
+        with configuration():
+            chosen = planning.overrides(settings, ())
+            for text in boxes:
+                box(text, [], user)  # what is wrong with one is said before a hub is asked
+            pages = {model: page(model, chosen, folder) for model in serve if not re.fullmatch(NAME, model)}
+            names = list(dict.fromkeys(pages[model].name if model in pages else model for model in serve))
+            listed = [box(text, names, user) for text in boxes]
+            files = folder_files.files(listed, chosen, {made.name: made.text for made in pages.values()})
+            check(files, listed, folder)
+    except FetchError as error:
+        click.echo(told(f"gpufleet: {error}"), err=True)
+        sys.exit(BOX_FAILED)
     write(folder, files)
     click.echo(f"{folder}: {', '.join(files)}")
     click.echo(next_step(folder, bool(boxes), bool(serve)))
@@ -75,6 +95,24 @@ def box(text: str, serve: list[str], user: str | None) -> tuple[str, dict[str, A
     return name, data
 
 
+def page(source: str, settings: Mapping[str, Any], folder: Path) -> Made:
+    """The page of a checkpoint that no page is of yet. Raises ConfigError, FetchError.
+
+    + settings: those of all boxes, whose mirror of the hub is asked; + folder: the fleet's, which may have its recipe
+    """
+    from gpufleet import paths
+    from gpufleet.checkpoint import making
+    from gpufleet.settings import Mirrors
+    from gpufleet.wheelhouse import hub
+
+    at = hub.endpoint(Mirrors(**settings.get("mirrors", {})))
+    known = reversed(paths.model_folders(folder))
+    made = making.of_source(source, at, known, lambda line: click.echo(told(line), err=True))
+    for note in made.found.notes:
+        click.echo(told(f"note: {note}"), err=True)
+    return made
+
+
 def check(files: Mapping[str, str], boxes: Sequence[tuple[str, dict[str, Any]]], folder: Path) -> None:
     """Raises ConfigError for what a deploy of this folder would find wrong in it, before it is there."""
     from gpufleet import inventory
@@ -85,13 +123,18 @@ def check(files: Mapping[str, str], boxes: Sequence[tuple[str, dict[str, Any]]],
             inventory.load(boxes, Path(aside).resolve() / INVENTORY, [folder / "files" / "models"])
 
 
-def write(folder: Path, files: Mapping[str, str]) -> None:
-    """Write all of the files, or none. Raises Wrong."""
+def refuse_what_is_there(folder: Path, names: Iterable[str]) -> None:
+    """Raises Wrong where one of these files would be written over."""
     if folder.exists() and not folder.is_dir():
         raise Wrong(f"{folder} is a file: name a folder, which need not be there yet")
-    there = [name for name in files if (folder / name).exists() or (folder / name).is_symlink()]
+    there = [name for name in names if (folder / name).exists() or (folder / name).is_symlink()]
     if there:
         raise Wrong(f"{folder} has {', '.join(there)} already, and nothing was written: name another folder")
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    """Write all of the files, or none. Raises Wrong."""
+    refuse_what_is_there(folder, files)
     made: list[Path] = []
     try:
         for name, text in files.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpufleet import folder_files, inventory
+from gpufleet import catalogue, folder_files, inventory, paths
 from gpufleet.cli import main
 from gpufleet.commands import init as command
+from gpufleet.models import Model
+from tests.tiny_qwen3 import checkpoint
+from tests.unit.checkpoint_server import COMMIT, Site
 
 FILES = {
     "deploy.py",
@@ -128,6 +132,43 @@ def test_without_a_box_the_next_command_is_to_write_one(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(main, ["plan", "fleet/inventory/home.py"])
     assert said.exit_code == 2
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    folder = tmp_path / "Qwen3-0.6B"
+    checkpoint(folder)
+    with Site(repos={"Qwen/Qwen3-0.6B": {path.name: path.read_bytes() for path in folder.iterdir()}}) as site:
+        yield site
+
+
+def test_a_repository_of_the_hub_gets_its_page_with_the_recipe_that_comes_along(
+    tmp_path: Path, hub: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "fleet"
+    done = init(folder, *BOX, "--serve", "Qwen/Qwen3-0.6B", "--set", f"mirrors.hub={hub.url}")
+    assert done.exit_code == 0, done.output
+    assert there(folder) == FILES | {"files/models/qwen3-0.6b.yaml"}
+    assert boxes(folder, monkeypatch)[0][1]["serve"] == ["qwen3-0.6b"]
+    model = inventory.current().models["qwen3-0.6b"]
+    shipped = catalogue.load(Model, "model", paths.model_folders())["qwen3-0.6b"]
+    assert (model.source.hub, model.source.commit) == ("Qwen/Qwen3-0.6B", COMMIT)
+    assert (model.args, model.gate) == (shipped.args, shipped.gate)
+
+
+def test_a_hub_that_does_not_have_it_ends_it_with_nothing_written(tmp_path: Path, hub: Site) -> None:
+    done = init(tmp_path / "fleet", *BOX, "--serve", "Qwen/No-Such", "--set", f"mirrors.hub={hub.url}")
+    assert done.exit_code == 1 and "gpufleet: Qwen/No-Such" in done.stderr, done.output
+    assert not (tmp_path / "fleet").exists()
+
+
+def test_no_hub_is_asked_for_what_will_be_refused(tmp_path: Path, hub: Site) -> None:
+    (tmp_path / "deploy.py").write_text("mine\n")
+    mirror = ("--serve", "Qwen/Qwen3-0.6B", "--set", f"mirrors.hub={hub.url}")
+    assert init(tmp_path, *BOX, *mirror).exit_code == 2
+    assert init(tmp_path / "fleet", "--box", "a=b c", *mirror).exit_code == 2
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize(
