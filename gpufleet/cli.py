@@ -16,7 +16,7 @@ from gpufleet.errors import INTERRUPTED
 # The module of gpufleet.commands that has it, where it is not called as the command is.
 MODULES = {"unhold": "hold"}
 COMMANDS = (
-    *("plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
+    *("init", "plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
     *("rollback", "hold", "unhold", "restart", "unlock"),
     *("gc", "patches", "stacks", "models"),
 )

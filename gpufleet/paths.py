@@ -22,6 +22,12 @@ def folder_of(inventory: Path) -> Path:
     return inventory.parent.parent if inventory.parent.name == "inventory" else inventory.parent
 
 
+def deploy_page() -> Path:
+    """The product's deploy.py: beside `files/` in the repository, in the copy of it inside an installed wheel."""
+    files = product_files()
+    return (files if files.parent == PACKAGE else files.parent) / "deploy.py"
+
+
 def given(inventory: Path, as_written: Path) -> None:
     """Remember how the caller wrote an inventory's path."""
     _given[inventory] = as_written

@@ -25,5 +25,5 @@ def deploy(inventory: Path, options: tuple[str, ...]) -> None:
     path = enter(inventory)
     missing = [name for name in ("deploy.py", "config.py") if not Path(name).is_file()]
     if missing:
-        raise Wrong(f"{Path.cwd()} has no {' and no '.join(missing)}: copy them from the gpufleet repository")
+        raise Wrong(f"{Path.cwd()} has no {' and no '.join(missing)}: `gpufleet init DIR` makes a folder that has them")
     raise Instead([*options, str(path), "deploy.py"])

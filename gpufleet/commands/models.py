@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
-import re
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from gpufleet import terminal
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.commands.models_check import check
 from gpufleet.commands.models_fit import fit
-from gpufleet.errors import BOX_FAILED, ConfigError
+from gpufleet.errors import BOX_FAILED
 
 PAGES = Path("files/models")
 UNWRITABLE = "Free space or mend its permissions, name another folder with --into, or give --print"
@@ -61,8 +60,8 @@ def add(
 
     Exit codes: 0; 1 a file could not be had; 2 the call or the checkpoint is wrong, or the page differs.
     """
-    from gpufleet.checkpoint import adding, page, places
-    from gpufleet.schema import NAME
+    from gpufleet import paths
+    from gpufleet.checkpoint import adding, making, places
     from gpufleet.wheelhouse import hub, targets
     from gpufleet.wheelhouse.items import FetchError
 
@@ -71,39 +70,28 @@ def add(
         with configuration():
             at = hub.endpoint(targets.settings({}).mirrors)
             place = places.place(source, at, revision)
-            wanted = name or _name(place.name())
-            if not re.fullmatch(NAME, wanted):
-                raise ConfigError([f"{wanted!r} is no name of a model: give one with --name"])
-            there = folder / f"{wanted}.yaml" if folder else None
-            before, of = _before(wanted, there)
-            head = places.head(mtp_head, at) if mtp_head else adding.head_of(before or "", at)
-            found = adding.look(place, head, not shapeless, _say)
-            if before is None:
-                text = page.new(wanted, adding.title(place.title, found.architecture), found.values)
-            else:
-                text = page.renew(before, found.values)
-            _check(text, wanted)
+            called = making.named(place, name)
+            there = folder / f"{called}.yaml" if folder else None
+            head = places.head(mtp_head, at) if mtp_head else None
+            known = [*([folder] if folder else []), *reversed(paths.model_folders(Path.cwd()))]
+            made = making.make(place, called, known, head, at, not shapeless, _say)
     except FetchError as error:
         click.echo(terminal.told(f"gpufleet: {error}"), err=True)
         sys.exit(BOX_FAILED)
-    if found.architecture:
-        _say(adding.in_words(found.architecture))
-    for note in found.notes:
+    if made.found.architecture:
+        _say(adding.in_words(made.found.architecture))
+    for note in made.found.notes:
         _say(f"note: {note}")
-    if of is not None:
-        _say(f"the recipe is that of {of}")
+    if made.recipe is not None:
+        _say(f"the recipe is that of {made.recipe}")
     if printed or there is None:
-        click.echo(terminal.plain(text), nl=False)
+        click.echo(terminal.plain(made.text), nl=False)
     else:
-        _write(there, text, force)
+        _write(there, made.text, force)
 
 
 def _say(text: str) -> None:
     click.echo(terminal.told(text), err=True)
-
-
-def _name(called: str) -> str:
-    return re.sub(r"[^a-z0-9._-]+", "-", called.lower()).strip("-._")
 
 
 def _folder(into: Path | None) -> Path:
@@ -122,39 +110,6 @@ def _named(into: Path | None) -> Path:
     if not PAGES.is_dir() and not Path("deploy.py").is_file():
         raise Wrong(f"there is no folder {PAGES} here: call it in the fleet's folder, or give --into DIR or --print")
     return PAGES
-
-
-def _before(name: str, there: Path | None) -> tuple[str | None, str | None]:
-    """The text of the model's page, and where it is: in this folder, or one that comes along."""
-    from gpufleet import paths
-
-    pages = [
-        *([there] if there else []),
-        *(folder / f"{name}.yaml" for folder in reversed(paths.model_folders(Path.cwd()))),
-    ]
-    found = next((path for path in pages if path.is_file()), None)
-    if found is None:
-        return None, None
-    try:
-        return found.read_text(encoding="utf-8"), str(found)
-    except UnicodeDecodeError:
-        raise ConfigError([f"{found} is no text in UTF-8; mend that page"]) from None
-
-
-def _check(text: str, name: str) -> None:
-    """Raises ConfigError unless it is a page; an owner's that was wrong before is mended by its owner."""
-    import yaml
-
-    from gpufleet import schema, yaml_page
-    from gpufleet.models import Model
-
-    try:
-        data = yaml_page.load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigError([f"{name}.yaml cannot be read: {' '.join(str(error).split())}; mend that page"]) from None
-    if not isinstance(data, dict):
-        raise ConfigError([f"{name}.yaml is no mapping; mend that page"])
-    schema.read(Model, data, f"{name}.yaml")
 
 
 def _write(there: Path, text: str, force: bool) -> None:
