@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hostkit import files, release, state, systemd
+from hostkit import events, files, release, state, systemd
 from hostkit.releases import unit_name
 
 
@@ -18,6 +18,10 @@ def run(spec: dict) -> dict:
 
 def leave(name: str) -> None:
     take_off(name)
+    units = sorted(state.instance(name).get("replaced") or {})
+    if units:
+        events.log("{}, whose place {} had, stays off: `systemctl enable --now {}` on the box brings it back, and so "
+                   "does `gpufleet remove`".format(", ".join(units), name, " ".join(units)))  # fmt: skip
     state.update(name, gated=None, stale=False, activation=None, held=None)
 
 
