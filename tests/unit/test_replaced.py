@@ -252,7 +252,7 @@ def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Mac
 def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
-    for moment in range(3, cutter.count, 5):
+    for moment in range(3, cutter.count, 8):
         second = 0
         while True:
             cutter.again()
@@ -263,7 +263,7 @@ def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:
             machine.power_cut()
             resume.run({})
             check(machine, cutter.may, new)
-            second += 4
+            second += 6
         check(machine, cutter.may, new)
 
 
