@@ -178,6 +178,16 @@ def test_giving_back_is_cut_off_and_done_again(machine: Machine) -> None:
     assert moment > 4 and old(machine) == (True, True) and not state.instance("tiny")["replaced"]
 
 
+def test_what_a_cut_off_activation_stopped_is_given_back_too(machine: Machine) -> None:
+    new = machine.stage("a: 1")
+    moment = 0
+    while machine.stopped_at(moment, lambda: machine.activate(new, replaces=[OLD])) and old(machine)[0]:
+        moment += 1
+    assert moment > 10 and old(machine) == (False, True)
+    retire.leave("tiny")
+    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, True)
+
+
 def test_of_one_that_is_gone_nothing_is_started(machine: Machine) -> None:
     machine.activate(machine.stage("a: 1"), replaces=[OLD])
     (machine.root / "systemd.json").write_text("{}")
