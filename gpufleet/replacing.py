@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gpufleet.crossing import RUNNING
 from gpufleet.plan import BoxPlan, Instance
+
+# How programs are called that serve models: engines, and the Python that most of them are.
+SERVERS = re.compile(r"python|vllm|lmdeploy|llama|sglang|ollama|text-generation|tritonserver", re.IGNORECASE)
 
 
 def unit_facts(plan: BoxPlan, unit: str) -> Mapping[str, Any] | None:
@@ -39,9 +43,12 @@ def stopped_for(plan: BoxPlan, instance: Instance) -> set[str]:
     return names
 
 
-def offer(instance: Instance, unit: str) -> str:
-    """What may be done, as a further choice of a remedy, about a unit that has what an instance wants."""
-    if not unit.endswith(".service") or unit in instance.replaces:
+def offer(instance: Instance, unit: str, program: str) -> str:
+    """What may be done, as a further choice of a remedy, about a unit that has what an instance wants.
+
+    + program: what of it listens or has the memory; only what may serve models is offered to be replaced
+    """
+    if not unit.endswith(".service") or unit in instance.replaces or not SERVERS.match(program):
         return ""
     return f', or let {instance.name} take its place ("replaces": ["{unit}"] in its serve entry)'
 

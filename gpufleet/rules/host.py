@@ -110,7 +110,7 @@ def port_taken(plan: BoxPlan) -> Said:
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
-                f"stop it{replacing.offer(instance, unit)}, or set another `port` for {instance.name}",
+                f"stop it{replacing.offer(instance, unit, str(holder.get('command')))}, or set another `port` for {instance.name}",
             )
 
 

@@ -141,7 +141,7 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
             if size and budget and used and size - used < budget:
                 who = max(foreign, key=lambda item: item.get("memory_mib") or 0)
                 name, unit = who.get("name") or "a program", who.get("unit") or ""
-                place = replacing.offer(instance, unit)
+                place = replacing.offer(instance, unit, name)
                 free = size - used
                 level: Level = "warning" if active else "error"
                 less = (

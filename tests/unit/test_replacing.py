@@ -94,6 +94,12 @@ def test_its_memory_counts_as_free(replaces: list[str], units: list[str], fires:
         assert f"(pid 70, {units[0]})" in finding.message and f'"replaces": ["{units[0]}"]' in finding.remedy
 
 
+def test_no_web_server_is_offered_to_be_replaced() -> None:
+    holder = {"8000": {"pid": 9, "command": "nginx", "unit": "nginx.service"}}
+    (finding,) = said(box({"serve": ["tiny"]}, ports=holder), "GF604")
+    assert finding.remedy == "stop it, or set another `port` for tiny"
+
+
 def test_a_deploy_says_what_it_takes_the_place_of() -> None:
     (change,) = changes(box()).instances
     assert change.replaces == [OLD] and "new; takes the place of vllm.service, stopped for it" in change.line()
