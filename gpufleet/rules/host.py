@@ -108,9 +108,10 @@ def port_taken(plan: BoxPlan) -> Said:
         if holder and not unit.startswith("gpufleet-") and unit not in replacing.stopped_for(plan, instance):
             who = unit or holder.get("command") or "another program"
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
+            place = replacing.offer(instance, unit, str(holder.get("command")))
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
-                f"stop it{replacing.offer(instance, unit, str(holder.get('command')))}, or set another `port` for {instance.name}",
+                f"stop it{place}, or set another `port` for {instance.name}",
             )
 
 
