@@ -37,7 +37,8 @@ class Activation:
         self.books = Books(self.name, known, begun)
         self.restart: bool = begun["restart"]
         self.leaving = [unit_name(other) for other in begun["leaving"]]
-        self.replaces: list = self.books.record["replaces"]
+        # With those that an activation before it stopped, which was cut off.
+        self.replaces = list(dict.fromkeys([*self.books.record["replaces"], *self.books.record["replaced"]]))
         self.began = time.monotonic()
 
     def run(self) -> dict:

@@ -49,15 +49,16 @@ def running(units: list) -> list:
 
 
 def before(units: list, known: dict) -> dict:
-    """What each of `units` is now; of those in `known`, which an activation may have stopped, what is said there."""
+    """What each of `units` is now, by its own name; of those in `known`, which an activation may have stopped, what is
+    said there."""
     ports, kept = listeners.read(Roots())["ports"], dict(known)
     for unit in units:
         found = look(unit)
-        if unit in kept or not found["there"]:
+        if found["id"] in kept or not found["there"]:
             continue
         listens = sorted(int(port) for port, who in ports.items() if who.get("unit") == found["id"])
         path = os.path.realpath(found["path"]) if found["path"] else None
-        kept[unit] = {"enabled": found["enabled"], "active": found["active"], "ports": listens, "path": path}
+        kept[found["id"]] = {"enabled": found["enabled"], "active": found["active"], "ports": listens, "path": path}
     return kept
 
 
@@ -121,6 +122,8 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
     """Until the units that ran listen again where they did. Raises Failure for one that ends or does not in time."""
     began, wanted = time.monotonic(), {unit: kept for unit, kept in units.items() if kept["active"] and kept["ports"]}
     first = {unit: look(unit)["restarts"] for unit in wanted}
+    for unit in wanted:
+        events.log("waiting until {} listens again".format(unit))
     while wanted:
         ports = listeners.read(Roots())["ports"]
         for unit, kept in list(wanted.items()):

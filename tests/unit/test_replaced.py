@@ -92,6 +92,29 @@ def test_a_unit_that_systemd_does_not_run_excuses_nothing(machine: Machine) -> N
         machine.activate(machine.stage("a: 1"), replaces=[OLD])
 
 
+def test_one_that_is_named_by_another_name_of_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemctl enables and disables a unit by its own name only."""
+    shown = machine._shown
+    monkeypatch.setattr(machine, "_shown", lambda unit: shown(OLD if unit == "llm.service" else unit))
+    machine.activate(machine.stage("a: 1"), replaces=["llm.service"])
+    assert old(machine) == (False, False) and set(state.instance("tiny")["replaced"]) == {OLD}
+    assert "llm.service" not in machine.units
+
+
+def test_a_restart_goes_on_with_what_a_cut_off_activation_stopped(machine: Machine) -> None:
+    good, new = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.put(OLD, runs=None)
+    machine.activate(good)
+    machine.owners(OLD, 9000)
+    moment = 0
+    while machine.stopped_at(moment, lambda: machine.activate(new, replaces=[OLD])) and old(machine)[0]:
+        moment += 1
+    machine.power_cut()
+    restart.run({"instance": "tiny"})
+    assert machine.runs("tiny") == good and old(machine) == (False, False)
+    assert set(state.instance("tiny")["replaced"]) == {OLD}
+
+
 def test_one_that_is_not_there_is_no_failure(machine: Machine) -> None:
     machine.activate(machine.stage("a: 1"), replaces=["gone.service", OLD])
     assert set(state.instance("tiny")["replaced"]) == {OLD}
