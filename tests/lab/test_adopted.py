@@ -163,6 +163,13 @@ def names(lab: SmallLab) -> list[str]:
         return [item["id"] for item in json.load(answer)["data"]]
 
 
+def gated(page: str, says: str) -> str:
+    """The page of a model whose gate wants to hear this; as it is made, it asks what 17 + 25 is."""
+    found = yaml.safe_load(page)
+    gate = {**found.get("gate", {}), "expect": {"deterministic": True, "contains": says}}
+    return yaml.safe_dump({**found, "gate": gate}, sort_keys=False)
+
+
 def test_from_by_hand_to_the_fleet_and_back(lab: SmallLab, by_hand: list[str], folder: Path) -> None:
     # What serves is found, and the same entry said; the model stays where it is.
     done = command(folder, "adopt", BOX, "--json", "--write")
@@ -181,16 +188,14 @@ def test_from_by_hand_to_the_fleet_and_back(lab: SmallLab, by_hand: list[str], f
     assert units(lab) == {UNIT: ("active", "enabled")}  # nothing was touched
 
     # A gate that fails: the old unit serves again.
-    asked = yaml.safe_load(written)
-    asked["gate"] = {**asked.get("gate", {}), "expect": {"contains": "what it never says"}}
-    page.write_text(yaml.safe_dump(asked, sort_keys=False))
+    page.write_text(gated(written, "what it never says"))
     done = again(lab, folder)
     assert done.code == 1 and f"takes the place of {UNIT}" in done.output, done.output
     assert f"the instance is stopped; {UNIT} runs again" in " ".join(done.output.split()), done.output
     assert units(lab) == {UNIT: ("active", "enabled")} and serves(lab)
 
     # One that passes: gpufleet serves on the port, with the same flags, and the old unit is off for good.
-    page.write_text(written)
+    page.write_text(gated(written, "This tiny model was "))
     done = again(lab, folder)
     assert done.code == 0, done.output
     name = instance["name"]
