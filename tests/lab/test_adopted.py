@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import yaml
 from lab import state
 from tests.command import GPUFLEET, owners_folder, run
 from tests.lab.clients import completes
-from tests.lab.support import Done, SmallLab, deploy, small_lab, wait_for
+from tests.lab.support import SmallLab, deploy, small_lab, started, wait_for
 from tests.lab.test_removed import SNAPSHOT
 
 pytestmark = pytest.mark.lab
@@ -26,6 +27,8 @@ UNIT = "vllm.service"
 MODEL = "/srv/models/lab-tiny"
 ENGINE = "/srv/engine"
 NAME = "qwen-local"
+BY_HAND = {UNIT: ("active", "enabled")}
+ALWAYS, NEVER = "This tiny model was ", "what it never says"  # of what the model answers
 # As box B of the recipes is served, as far as a CPU and a tiny model have it.
 FLAGS: dict[str, Any] = {
     "served-model-name": NAME,
@@ -145,17 +148,6 @@ def command(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return run(folder, verb, "inventory/home.py", *rest, program=GPUFLEET)
 
 
-def want(lab: SmallLab, folder: Path, entry: dict[str, Any]) -> None:
-    text = lab.inventory({BOX: {"serve": [entry]}}, own_models=True)
-    (folder / "inventory/home.py").write_text(text)
-
-
-def again(lab: SmallLab, folder: Path) -> Done:
-    done = deploy(folder)
-    assert "Traceback" not in done.output, done.output
-    return done
-
-
 def names(lab: SmallLab) -> list[str]:
     with urllib.request.urlopen(
         f"http://{state.load(lab.where).box(BOX).address}:8000/v1/models", timeout=60
@@ -163,62 +155,122 @@ def names(lab: SmallLab) -> list[str]:
         return [item["id"] for item in json.load(answer)["data"]]
 
 
-def gated(page: str, says: str) -> str:
-    """The page of a model whose gate wants to hear this; as it is made, it asks what 17 + 25 is."""
-    found = yaml.safe_load(page)
-    gate = {**found.get("gate", {}), "expect": {"deterministic": True, "contains": says}}
-    return yaml.safe_dump({**found, "gate": gate}, sort_keys=False)
+@dataclass(frozen=True)
+class Adopted:
+    """What `gpufleet adopt` said: + found: as JSON; + page: of the model, as it was written"""
+
+    found: dict[str, Any]
+    page: Path
+    text: str
+
+    @property
+    def name(self) -> str:
+        return str(self.found["entry"]["model"])
+
+    def gated(self, says: str) -> None:
+        """Its gate wants to hear this; as the page is made, it asks what 17 + 25 is."""
+        page = yaml.safe_load(self.text)
+        gate = {**page.get("gate", {}), "expect": {"deterministic": True, "contains": says}}
+        self.page.write_text(yaml.safe_dump({**page, "gate": gate}, sort_keys=False))
 
 
-def test_from_by_hand_to_the_fleet_and_back(lab: SmallLab, by_hand: list[str], folder: Path) -> None:
-    # What serves is found, and the same entry said; the model stays where it is.
+@pytest.fixture(scope="module")
+def adopted(lab: SmallLab, folder: Path) -> Adopted:
     done = command(folder, "adopt", BOX, "--json", "--write")
     assert done.returncode == 0, done.stdout
     (found,) = json.loads(done.stdout[done.stdout.index("{") :])["services"]
-    entry = found["entry"]
+    page = folder / "files/models" / f"{found['entry']['model']}.yaml"
+    text = lab.inventory({BOX: {"serve": [found["entry"]]}}, own_models=True)
+    (folder / "inventory/home.py").write_text(text)
+    return Adopted(found, page, page.read_text())
+
+
+def test_what_serves_is_found_and_the_same_is_planned(lab: SmallLab, folder: Path, adopted: Adopted) -> None:
+    found, entry = adopted.found, adopted.found["entry"]
     assert found["adopted"] and entry["replaces"] == [UNIT] and entry["port"] == 8000, found
     assert {key: found["args"].get(key) for key in FLAGS} == FLAGS
-    page = folder / "files/models" / f"{entry['model']}.yaml"
-    written = page.read_text()
-    assert yaml.safe_load(written)["source"] == {"path": MODEL}
-    want(lab, folder, entry)
-    planned = command(folder, "plan", "--json")
-    (instance,) = json.loads(planned.stdout)["boxes"][0]["instances"]
+    assert yaml.safe_load(adopted.text)["source"] == {"path": MODEL}
+    done = command(folder, "plan", "--json")
+    (instance,) = json.loads(done.stdout[done.stdout.index("{") :])["boxes"][0]["instances"]
     assert {key: instance["args"].get(key) for key in FLAGS} == FLAGS and instance["replaces"] == [UNIT]
-    assert units(lab) == {UNIT: ("active", "enabled")}  # nothing was touched
+    assert units(lab) == BY_HAND and serves(lab)
 
-    # A gate that fails: the old unit serves again.
-    page.write_text(gated(written, "what it never says"))
-    done = again(lab, folder)
+
+def test_a_gate_that_fails_brings_the_old_unit_back(lab: SmallLab, folder: Path, adopted: Adopted) -> None:
+    adopted.gated(NEVER)
+    done = deploy(folder)
     assert done.code == 1 and f"takes the place of {UNIT}" in done.output, done.output
     assert f"the instance is stopped; {UNIT} runs again" in " ".join(done.output.split()), done.output
-    assert units(lab) == {UNIT: ("active", "enabled")} and serves(lab)
+    assert units(lab) == BY_HAND and serves(lab)
 
-    # One that passes: gpufleet serves on the port, with the same flags, and the old unit is off for good.
-    page.write_text(gated(written, "This tiny model was "))
-    done = again(lab, folder)
+
+def test_a_gate_that_passes_moves_the_box(lab: SmallLab, folder: Path, adopted: Adopted) -> None:
+    adopted.gated(ALWAYS)
+    done = deploy(folder)
     assert done.code == 0, done.output
-    name = instance["name"]
-    assert units(lab) == {UNIT: ("inactive", "disabled"), f"gpufleet-{name}.service": ("active", "enabled")}
-    assert serves(lab) and names(lab) == [NAME]
-    current = (root(lab, BOX) / "opt/gpufleet/instances" / name / "current").readlink()
-    served = yaml.safe_load((root(lab, BOX) / "opt/gpufleet/instances" / name / current / "serve.yaml").read_text())
-    assert {key: served.get(key) for key in FLAGS if FLAGS[key] is not False} == {
-        key: value for key, value in FLAGS.items() if value is not False
-    }
+    assert units(lab) == moved(adopted) and serves(lab) and names(lab) == [NAME]
+    home = root(lab, BOX) / "opt/gpufleet/instances" / adopted.name
+    served = yaml.safe_load((home / (home / "current").readlink() / "serve.yaml").read_text())
+    on = {key: value for key, value in FLAGS.items() if value is not False}
+    assert {key: served.get(key) for key in on} == on
     assert (root(lab, BOX) / "etc/systemd/system" / UNIT).read_text() == TEXT
-
-    # The same again changes nothing; a boot brings the instance and not the unit.
-    done = again(lab, folder)
+    done = deploy(folder)
     assert (done.code, done.state(BOX)) == (0, "serving, nothing to do"), done.output
+
+
+def test_a_boot_brings_the_instance_and_not_the_unit(lab: SmallLab, adopted: Adopted) -> None:
     lab("kill", BOX)
     lab("start", BOX)
     wait_for(lambda: serves(lab), 300)
-    assert units(lab) == {UNIT: ("inactive", "disabled"), f"gpufleet-{name}.service": ("active", "enabled")}
+    assert units(lab) == moved(adopted)
 
-    # Out again: the old unit serves, and nothing of gpufleet is left.
-    done_ = command(folder, "remove", BOX, "--models", "--packages", "--yes")
-    assert done_.returncode == 0, done_.stdout
-    wait_for(lambda: serves(lab), 300)
-    assert units(lab) == {UNIT: ("active", "enabled")}
+
+def test_a_unit_that_is_started_again_is_drift(lab: SmallLab, folder: Path, adopted: Adopted) -> None:
+    lab.sh(BOX, f"systemctl enable -q {UNIT}")
+    done = deploy(folder)
+    assert (done.code, done.state(BOX)) == (0, "serving, nothing to do"), done.output
+    assert f"GF615 replaced-unit-runs: {UNIT} starts at boot, and {adopted.name} has its place" in done.output
+    lab.sh(BOX, f"systemctl disable -q {UNIT}")
+
+
+def test_out_again_the_box_is_as_it_was(lab: SmallLab, by_hand: list[str], folder: Path, adopted: Adopted) -> None:
+    removed(lab, folder)
+    assert units(lab) == BY_HAND
     assert lab.sh(BOX, SERVED).splitlines() == by_hand
+
+
+@pytest.mark.parametrize("says", [NEVER, ALWAYS], ids=["put back", "gone on with"])
+def test_a_power_cut_in_the_middle(lab: SmallLab, folder: Path, adopted: Adopted, says: str) -> None:
+    """Both are enabled then, so the boot starts both; one of them serves in the end, and the other is off."""
+    adopted.gated(says)
+    process = started(folder, ["-y"])
+    wait_for(lambda: (known(lab, adopted).get("activation") or {}).get("step") == "gating", 300)
+    lab("kill", BOX)
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, output
+    lab("start", BOX)
+    wait_for(lambda: not known(lab, adopted).get("activation"), 600)
+    wait_for(lambda: serves(lab), 300)
+    assert units(lab) == (BY_HAND if says == NEVER else moved(adopted))
+    if says == ALWAYS:
+        done = deploy(folder)
+        assert (done.code, done.state(BOX)) == (0, "serving, nothing to do"), done.output
+    removed(lab, folder)
+    assert units(lab) == BY_HAND
+
+
+def removed(lab: SmallLab, folder: Path) -> None:
+    """All of gpufleet is taken off the box, and the old unit serves."""
+    done = command(folder, "remove", BOX, "--models", "--packages", "--yes")
+    assert done.returncode == 0, done.stdout
+    wait_for(lambda: serves(lab), 300)
+
+
+def moved(adopted: Adopted) -> dict[str, tuple[str, str]]:
+    return {f"gpufleet-{adopted.name}.service": ("active", "enabled"), UNIT: ("inactive", "disabled")}
+
+
+def known(lab: SmallLab, adopted: Adopted) -> dict[str, Any]:
+    """What the box remembers of the instance."""
+    path = root(lab, BOX) / "var/lib/gpufleet/state.json"
+    return dict(json.loads(path.read_text())["instances"].get(adopted.name, {})) if path.exists() else {}
