@@ -64,12 +64,12 @@ def of_this_run() -> dict[str, Decided]:
 def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     hosts = [host for host in state.inventory if host in state.active_hosts]
     overrides = _settings(session.overrides)
-    packages, units = discovery.wanted_packages(fleet, overrides), discovery.wanted_units(fleet, overrides)
+    asked = discovery.wanted_packages(fleet, overrides), discovery.wanted_units(fleet, overrides)
     decided: dict[str, Decided] = {}
     failed: set[Host] = set()
     wrong: list[str] = []
     # A box's plan is made when it has answered, while others still look.
-    answers = Pool(AT_ONCE).map(lambda host: _decided(host, (packages, units), fleet, overrides), hosts)
+    answers = Pool(AT_ONCE).map(lambda host: _decided(host, asked, fleet, overrides), hosts)
     for host, answer in zip(hosts, answers, strict=True):
         try:
             if isinstance(answer, Exception):
