@@ -26,7 +26,7 @@ def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
     for gpu in clean["gpus"]:
         gpu["uuid"] = uuids.get(gpu["uuid"])
         for process in gpu["processes"]:
-            process["name"] = None
+            process.update(name=None, unit=None)
     for listener in clean["ports"].values():
         listener.update(command=None, unit=None)
     for package in clean["nvidia_packages"].values():
@@ -36,6 +36,12 @@ def anonymous(facts: Mapping[str, Any]) -> dict[str, Any]:
             instance["gpus"] = [uuids.get(uuid, _NO_UUID) for uuid in instance["gpus"]]
         if instance.get("held"):
             instance["held"]["by"] = None
+        if instance.get("replaced"):
+            instance["replaced"] = {}
+        if instance.get("activation"):
+            instance["activation"].update(replaces=[], replaced={})
+    if clean.get("units"):
+        clean["units"] = {}
     if clean.get("lock"):
         clean["lock"] = None
     for event in clean["xid"]:

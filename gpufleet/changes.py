@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet import crossing, host
+from gpufleet import crossing, host, replacing
 from gpufleet import reasons as why
 from gpufleet.models import Model
 from gpufleet.need import gpus
@@ -26,6 +26,7 @@ class InstanceChange:
 
     + down: how long it was down the last time, in words; empty when it does not serve now, or is not restarted
     + gpus: what its cards must have free, see gpufleet.need
+    + replaces: units of the owner's that are stopped for it, and disabled when it serves
     """
 
     instance: Instance
@@ -34,9 +35,12 @@ class InstanceChange:
     reasons: list[Reason]
     down: str = ""
     gpus: list[dict[str, Any]] = field(default_factory=list)
+    replaces: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        words = "; ".join([", ".join(each.text for each in self.reasons), *([self.down] if self.down else [])])
+        reasons, units = ", ".join(each.text for each in self.reasons), ", ".join(self.replaces)
+        taken = f"takes the place of {units}, stopped for it and disabled when it serves" if units else ""
+        words = "; ".join(filter(None, [reasons, taken, self.down]))
         return f"activate {self.instance.name} {self.release.digest}: {words}"
 
 
@@ -46,6 +50,7 @@ class Changes:
 
     + packages: to be installed
     + apt: what else apt has to be told, a line each
+    + leaving: names of instances in no serve entry; replaced: units of the owner's whose place they had
     + held: names of instances that are left as they are, and why; no changes
     + host: settings of the box itself that differ, a line each
     """
@@ -57,6 +62,7 @@ class Changes:
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
     held: dict[str, str] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -70,8 +76,14 @@ class Changes:
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
         lines += [f"put model {model.name} {model.directory} in place" for model in self.models]
         lines += [change.line() for change in self.instances]
-        lines += [f"retire {name}: it is in no serve entry" for name in self.leaving]
+        lines += [f"retire {name}: it is in no serve entry{self._off(name)}" for name in self.leaving]
         return lines
+
+    def _off(self, name: str) -> str:
+        units = self.replaced.get(name)
+        if not units:
+            return ""
+        return f"; {', '.join(units)}, whose place it has, stays off (`{replacing.way_back(units)}` brings it back)"
 
     def notes(self) -> list[str]:
         """One line for each instance that is left alone though a deploy would see to it."""
@@ -98,6 +110,7 @@ def changes(plan: BoxPlan) -> Changes:
         models=moved,
         instances=[found[name] for name in order if found[name].reasons],
         leaving=[name for name in _leaving(plan) if name not in held],
+        replaced={name: replacing.taken_by(facts, name) for name in _leaving(plan)},
         held=held,
     )
 
@@ -163,15 +176,16 @@ def _some(names: Sequence[str]) -> str:
 def _instance(plan: BoxPlan, instance: Instance, renewed: list[Runtime], moved: list[Model]) -> InstanceChange:
     wanted = release(instance)
     found = (plan.facts.get("instances") or {}).get(instance.name)
-    needed = gpus(instance)
+    needed, units = gpus(instance), replacing.to_stop(plan, instance)
     if found is None:
-        return InstanceChange(instance, wanted, True, [why.NEW], gpus=needed)
+        return InstanceChange(instance, wanted, True, [why.NEW], gpus=needed, replaces=units)
     reasons = why.found(found, wanted.digest, instance.runtime in renewed, instance.model in moved)
     # The installed unit is put right by the activation; the rest of the drift are files of the release.
     edited = any(reason.kind in (Kind.FILE, Kind.LINK) for reason in reasons)
     staged = wanted.digest in (found.get("releases") or [])
     goes_down = (found.get("service") or {}).get("active") == "active" and any(each.kind.restarts for each in reasons)
-    return InstanceChange(instance, wanted, not staged or edited, reasons, _down(found) if goes_down else "", needed)
+    down = _down(found) if goes_down else ""
+    return InstanceChange(instance, wanted, not staged or edited, reasons, down, needed, units)
 
 
 def _down(found: Mapping[str, Any]) -> str:

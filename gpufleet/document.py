@@ -48,4 +48,5 @@ def _instance(item: Instance) -> dict[str, Any]:
         "digest": release(item).digest,
         "memory": asdict(item.memory) | {"fits": item.memory.fits} if item.memory else {},
         "because": item.because,
+        "replaces": list(item.replaces),
     }

@@ -107,6 +107,7 @@ class Process(Fact):
     memory_mib: int | None
     name: str | None
     kind: Literal["compute", "graphics"]
+    unit: str | None = None
 
 
 class Gpu(Fact):
@@ -173,6 +174,14 @@ class Listener(Fact):
     unit: str | None
 
 
+class Unit(Fact):
+    id: str
+    there: bool
+    active: str
+    state: str
+    wanted_by: list[str]
+
+
 class User(Fact):
     exists: bool
 
@@ -225,6 +234,7 @@ class Facts(Fact):
     compilers: Compilers
     toolkits: dict[str, str]
     ports: dict[Port, Listener]
+    units: dict[str, Unit] = {}
     instances: dict[str, Instance]
     runtimes: dict[str, Stored]
     models: dict[str, Stored]

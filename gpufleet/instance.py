@@ -42,6 +42,7 @@ class Instance:
     + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
     + rollout: how it is brought to serve, by the settings of its traits
     + memory: of the GPU with the least; None when the model's page gives no sizes, and on CPUs
+    + replaces: units of the owner's whose place it takes
     """
 
     name: str
@@ -64,6 +65,7 @@ class Instance:
     choices: Values
     foreign: Mapping[str, str]
     rollout: Rollout
+    replaces: tuple[str, ...] = ()
 
     @property
     def args(self) -> dict[str, Any]:
@@ -151,6 +153,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         choices=_choices(place, link, streams, said, toolkit, settings),
         foreign=given.foreign,
         rollout=settings.rollout,
+        replaces=tuple(dict.fromkeys(entry.replaces)),
     )
 
 

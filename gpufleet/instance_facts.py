@@ -22,6 +22,12 @@ class Service(Fact):
     unread: bool = False
 
 
+class Replaced(Fact):
+    enabled: bool
+    active: bool
+    ports: list[int] = []
+
+
 class Activation(Fact):
     to: str
     from_: str | None = Field(alias="from")
@@ -33,6 +39,7 @@ class Activation(Fact):
     verb: Literal["activate", "rollback", "restart"]
     stopped: float | None
     touched: bool
+    replaces: list[str] = []
 
 
 class Held(Fact):
@@ -61,6 +68,7 @@ class Instance(Fact):
     activation: Activation | None = None
     held: Held | None = None
     history: list[Activated] = []
+    replaced: dict[str, Replaced] = {}
     service: Service
 
 

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from pydantic import ValidationError, model_validator
 
 from gpufleet.fact import Count, Fact, Nothing
-from gpufleet.facts import Clock, Facts, Gpu, Listener, Memory, Pcie, Process, SourceError, Xid
+from gpufleet.facts import Clock, Facts, Gpu, Listener, Memory, Pcie, Process, SourceError, Unit, Xid
 from gpufleet.settings import Port
 
 DIGITS = 15  # of a number: what a box counts has fewer, and a float holds so many exactly
@@ -38,6 +38,7 @@ class Kept(Facts):
     """The file of one box."""
 
     ports: dict[str, Listener] = {}
+    units: dict[str, Unit] = {}
     errors: list[SourceError] = []
     xid: list[Xid] = []
     clock: Clock | Nothing = Nothing()  # type: ignore[assignment]

@@ -15,7 +15,9 @@ from gpufleet.hardware import differences
 from gpufleet.kept import parse, problem
 
 # What changes from one look to the next on a box that nobody touched. It is not kept, and read as nothing.
-PASSING: dict[str, Any] = {"ports": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None, "lock": None}
+PASSING: dict[str, Any] = {
+    "ports": {}, "units": {}, "errors": [], "xid": [], "clock": {}, "shm_free_mib": None, "lock": None,
+}  # fmt: skip
 PASSING_OF_GPU: dict[str, Any] = {"memory_used_mib": None, "processes": []}
 PASSING_OF_DISK: dict[str, Any] = {"coming_mib": 0}
 PASSING_OF_MEMORY: dict[str, Any] = {"available_mib": None}

@@ -13,7 +13,7 @@ from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.rules import Finding, check
 from gpufleet.whole import whole
 
-OF_OTHERS = ("GF611", "GF613")  # see gpufleet.rules.units
+OF_OTHERS = ("GF611", "GF613", "GF615")  # see gpufleet.rules.units and .replacing
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Pending:
 
     @property
     def of_others(self) -> list[Finding]:
-        """What somebody put beside a unit of ours: drift that no deploy takes away."""
+        """What somebody put beside a unit of ours, or started again: drift that no deploy takes away."""
         return [finding for finding in self.findings if finding.code in OF_OTHERS and finding.level != "error"]
 
 

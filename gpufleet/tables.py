@@ -70,6 +70,11 @@ def notes(item: Planned) -> list[tuple[str, str]]:
         )
         for found in item.findings
     ]
+    lines += [
+        (f"{plan.name}: {instance.name} takes the place of {', '.join(instance.replaces)}", "")
+        for instance in plan.instances
+        if instance.replaces
+    ]
     if plan.instances and plan.idle_gpus:
         lines.append((f"{plan.name}: not used: GPU {', '.join(str(index) for index in plan.idle_gpus)}", ""))
     if item.silenced:

@@ -16,6 +16,7 @@ def run(spec: dict) -> dict:
     + gate: see hostkit.gate; port: what it will listen on
     + gpus: [{"uuid", "need_mib"}], memory that must be free; warm: directories read into the page cache
     + instead_of: names of instances that leave the box; stopped before this one starts, started again when it fails
+    + replaces: units of the owner's whose place it takes, see hostkit.replaced
     + keep: how many releases stay; run: the run of the deploy, for the journal
     Raises Failure, after which the release before serves, or what the failure says.
     """

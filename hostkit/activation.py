@@ -17,7 +17,7 @@ import threading
 import time
 from typing import Iterator
 
-from hostkit import events, files, gate, gates, listeners, put_back, state, switch, systemd, vram_check, warm
+from hostkit import events, files, gate, gates, listeners, put_back, replaced, state, switch, systemd, vram_check, warm
 from hostkit.books import PASSED, Books
 from hostkit.errors import Failure
 from hostkit.releases import unit_name
@@ -37,6 +37,8 @@ class Activation:
         self.books = Books(self.name, known, begun)
         self.restart: bool = begun["restart"]
         self.leaving = [unit_name(other) for other in begun["leaving"]]
+        # With those that an activation before it stopped, which was cut off.
+        self.replaces = list(dict.fromkeys([*self.books.record["replaces"], *self.books.record["replaced"]]))
         self.began = time.monotonic()
 
     def run(self) -> dict:
@@ -61,7 +63,7 @@ class Activation:
             warnings += warm.run(spec.get("warm") or [], spec["runtime"])
             books.step("checking")
             self.check()
-        if self.restart or self.leaving:
+        if self.restart or self.leaving or replaced.running(self.replaces):
             self.stop()
         books.step("switching")
         switch.to(self.name, spec["digest"])
@@ -79,16 +81,22 @@ class Activation:
 
     def check(self) -> None:
         """What has to be free, while all still serves."""
-        units = [self.unit, *self.leaving]
+        units = [self.unit, *self.leaving, *replaced.running(self.replaces)]
         refuse_foreign_listener(self.spec["port"], units)
         running = any(systemd.show(unit)["active"] != "inactive" for unit in units)
         vram_check.check(self.spec.get("gpus") or [], units, running)
 
     def stop(self) -> None:
-        serving = self.restart and systemd.show(self.unit)["active"] == "active"
-        if serving and self.books.record["stopped"] is None:
-            self.books.record["stopped"] = round(time.time(), 2)
-        self.books.step("stopping", touched=True)
+        books, own = self.books, systemd.show(self.unit)["active"] == "active"
+        units = replaced.before(self.replaces, books.record["replaced"])
+        found = {unit: kept for unit, kept in units.items() if unit not in books.record["replaced"] and kept["active"]}
+        if found:
+            held = any(books.known.get("port") in kept["ports"] for kept in found.values())
+            books.record["instead"] = books.record["instead"] or held or not own
+        if ((self.restart and own) or found) and books.record["stopped"] is None:
+            books.record["stopped"] = round(time.time(), 2)
+        books.step("stopping", touched=True, replaced=units)
+        replaced.stop(list(units))
         for other in self.leaving:
             events.log("stopping {}, which leaves".format(other))
             systemd.stop(other)
@@ -112,6 +120,9 @@ class Activation:
         """The release is the gated one from here on; then the books, and what it took the place of."""
         verb, digest, books = self.books.record["verb"], self.spec["digest"], self.books
         fields: dict = {"gated": digest, "stale": False, "port": self.spec["port"]}
+        units = replaced.together(books.known.get("replaced"), books.record["replaced"])
+        if units:
+            fields["replaced"] = units
         if self.restart:
             fields["history"] = books.history(digest, PASSED[verb].replace("-", " "), answer, measured)
         if verb == "rollback" and self.hold:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
-from hostkit import gates, retire, state, switch
+from hostkit import gates, replaced, retire, state, switch
 from hostkit.releases import current_release
 from hostkit.roots import Roots
 
@@ -13,6 +13,8 @@ HISTORY = 20
 COMMITTING = "committing"
 # What an activation that passed its gate is called in the journal and, with a blank, in the history.
 PASSED = {"activate": "activated", "rollback": "rolled-back", "restart": "restarted"}
+# Of units of the owner's, in a record that has none; those of an older version have no such keys.
+NOBODY: dict = {"replaces": [], "replaced": {}, "instead": False}
 
 
 def record(spec: dict, known: dict, verb: str, restart: bool = True, by: Optional[str] = None) -> dict:
@@ -21,6 +23,8 @@ def record(spec: dict, known: dict, verb: str, restart: bool = True, by: Optiona
     + from: what last passed its gate, to go back to; where the state was lost, what serves: it is gated on the way back
     + stopped: when the service that served was stopped (seconds since the epoch); null before, and when none served
     + touched: something was stopped already, by this activation or by one before it that was cut off
+    + replaces: units of the owner's whose place it takes; replaced: what they were before, see hostkit.replaced
+    + instead: one of them served, and the instance did not: they come back when it fails, not a release of its own
     """
     unfinished, gated = known.get("activation") or {}, known.get("gated")
     if not known:
@@ -38,6 +42,9 @@ def record(spec: dict, known: dict, verb: str, restart: bool = True, by: Optiona
         "restart": restart,
         "stopped": unfinished.get("stopped"),
         "touched": bool(unfinished.get("touched")),
+        "replaces": list(spec.get("replaces") or []),
+        "replaced": dict(unfinished.get("replaced") or {}),
+        "instead": bool(unfinished.get("instead")),
     }
 
 
@@ -45,7 +52,7 @@ class Books:
     """Of one activation. + known: what the state says of the instance; + record: of its activation"""
 
     def __init__(self, name: str, known: dict, begun: dict) -> None:
-        self.name, self.known, self.record = name, known, dict(begun)
+        self.name, self.known, self.record = name, known, {**NOBODY, **begun}
         self.trouble: list = []  # what could not be written down
 
     def step(self, step: str, **more: object) -> None:
@@ -107,6 +114,10 @@ def finish(name: str, begun: dict) -> None:
         for other in begun["leaving"]:
             retire.leave(other)
             once("retired", instance=other, began=begun["began"])
+        units = begun.get("replaced") or {}
+        replaced.settle(units)
+        if replaced.is_kept(units):
+            once("replaced", instance=name, digest=begun["to"], began=begun["began"], units=sorted(units))
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:
         once("held", instance=name, digest=begun["to"], began=begun["began"], by=held.get("by"))

@@ -12,7 +12,7 @@ from typing import Optional
 
 from hostkit import files, release
 
-OF_ONE_RUN = ("instead_of",)
+OF_ONE_RUN = ("instead_of", "replaces")
 
 
 def path(instance: str, digest: str) -> str:

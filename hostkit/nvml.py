@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Callable
 
-from hostkit import driver, nvlink
+from hostkit import driver, listeners, nvlink
 from hostkit.guard import Tell
 from hostkit.roots import Roots
 
@@ -198,5 +198,6 @@ def processes(ask: Asker, roots: Roots, handle: Any) -> list[dict[str, Any]]:
                 "memory_mib": None if used is None else used // MIB,
                 "name": (roots.text_or_none(f"/proc/{process.pid}/comm") or "").strip() or None,
                 "kind": kind.lower(),
+                "unit": listeners.unit_of(roots, process.pid),
             }
     return [found[pid] for pid in sorted(found)]

@@ -43,14 +43,19 @@ RESOLVER_SECONDS = 2.0
 
 
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
-    """spec: {"packages": [names]}; a source that failed leaves what `_nothing` has, and is named in `errors`."""
+    """spec: {"packages": [names], "units": [names of others' units, to be told of]}.
+
+    A source that failed leaves what `_nothing` has, and is named in `errors`.
+    """
     root = roots or Roots()
-    answers, errors = collect(*_cards(root, nvml_seconds), _system(root), _files(root, spec))
+    answers, errors = collect(*_cards(root, nvml_seconds), _system(root, spec), _files(root, spec))
     errors += [
         {"source": name, "message": message} for name, answer in answers.items() for message in answer.pop("errors", [])
     ]
     facts = _nothing()
-    states = answers.pop("services", {}).get("services", {})
+    services_and_units = answers.pop("services", {})
+    states = services_and_units.get("services", {})
+    facts["units"] = services_and_units.get("units", {})
     of_packages = answers.pop("origins", {}).get("origins", {})
     of_cards = answers.pop("nvml", {})
     for answer in answers.values():
@@ -75,11 +80,11 @@ def _cards(root: Roots, nvml_seconds: float) -> list[list[Source]]:
     return found
 
 
-def _system(root: Roots) -> list[Source]:
+def _system(root: Roots, spec: dict[str, Any]) -> list[Source]:
     """What asks a program or a file system that may hang; none is asked that has nothing to tell."""
     found = []
-    if _may_have_instances(root):
-        found.append(Source("services", lambda _: services.read(releases.instance_names(root), roots=root), SECONDS))
+    if spec.get("units") or _may_have_instances(root):
+        found.append(Source("services", lambda _: _services(root, spec.get("units") or []), SECONDS))
     return [
         *found,
         Source("origins", lambda _: origins.read(root), SECONDS),
@@ -108,6 +113,11 @@ def _files(root: Roots, spec: dict[str, Any]) -> list[Source]:
         Source("lock", lambda _: {"lock": lock.read(root)}, SECONDS),
         Source("instances", lambda _: releases.read_instances(root), SECONDS),
     ]
+
+
+def _services(root: Roots, asked: list[str]) -> dict[str, Any]:
+    units = sorted({*asked, *releases.replaced_units(root)})
+    return services.read(releases.instance_names(root), roots=root, units=units)
 
 
 def _may_have_instances(root: Roots) -> bool:
@@ -174,6 +184,7 @@ def _nothing() -> dict[str, Any]:
         "compilers": dict.fromkeys(compilers.NAMES),
         "toolkits": {},
         "ports": {},
+        "units": {},
         "instances": {},
         "runtimes": {},
         "models": {},

@@ -1,11 +1,14 @@
-"""The way back of an activation that failed: to the last release that passed its gate, by that release's own gate."""
+"""The way back of an activation that failed: to the last release that passed its gate, by that release's own gate.
+
+Units of the owner's that it stopped run again; where they served in place of the instance, only they come back.
+"""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, Optional
 
-from hostkit import events, gate, gates, retire, switch, systemd
+from hostkit import events, gate, gates, replaced, retire, switch, systemd
 from hostkit.errors import Failure
 from hostkit.releases import current_release
 from hostkit.roots import Roots
@@ -20,18 +23,25 @@ def after(activation: "Activation", failure: Failure) -> None:
     """Undo what `activation` did before `failure`, which then says at its end what serves now."""
     books, record = activation.books, activation.books.record
     gating = record["step"] == "gating"
-    back = record["touched"] and activation.restart
+    back, same = record["touched"] and activation.restart, record["from"] == record["to"]
     event, told = "gate-failed" if gating else "activation-failed", {"step": record["step"], "cause": failure.cause}
-    books.careful(lambda: books.line(event, back=record["from"] if back else None, **told))
-    if back and not (gating and record["from"] == record["to"]):
+    books.careful(lambda: books.line(event, back=release_to_go_to(activation) if back else None, **told))
+    if back and (record["instead"] or not (gating and same)):
         release_before(activation, failure)
         return
     # Nothing was stopped yet, or what serves is what served before: there is nothing better to go back to.
     failure.remedy += "; the instance is left as it is" if gating else as_before(activation)
-    resume_leaving(activation, failure)
+    resume_others(activation, failure)
     stale = {"stale": True} if gating or back else {}
     books.careful(lambda: books.close("left", told, **stale))
     tell_trouble(activation, failure)
+
+
+def release_to_go_to(activation: "Activation") -> "Optional[str]":
+    """None when there is none, or what served before was no release but a unit of the owner's."""
+    record = activation.books.record
+    back = record["from"]
+    return back if switch.is_staged(activation.name, back) and not record["instead"] else None
 
 
 def as_before(activation: "Activation") -> str:
@@ -46,14 +56,15 @@ def release_before(activation: "Activation", failure: Failure) -> None:
 
     Where even that fails, the record stays in the state: gpufleet-resume tries again.
     """
-    books, name, back = activation.books, activation.name, activation.books.record["from"]
+    books, name, back = activation.books, activation.name, release_to_go_to(activation)
     told: dict = {"back": back, "ok": False}
     fields: dict = {"stale": True}
     try:
         books.careful(lambda: books.step("putting-back", touched=True))
-        if not switch.is_staged(name, back):
+        if back is None:
             retire.take_off(name)
-            failure.remedy += "; there is no release before it, the instance is stopped"
+            failure.remedy += "" if books.record["instead"] else "; there is no release before it"
+            failure.remedy += "; the instance is stopped"
             told, fields = {"back": None, "ok": True}, {"stale": False, "gated": None}
         else:
             events.log("putting release {} back".format(back))
@@ -71,7 +82,7 @@ def release_before(activation: "Activation", failure: Failure) -> None:
                 measured = activation.measured(answer, began)
                 told.update(measured, ok=True)
                 fields = {"stale": False, "history": books.history(back, "put back", answer, measured)}
-        resume_leaving(activation, failure)
+        resume_others(activation, failure)
     except Exception as error:
         failure.remedy += "; putting back failed, too: {}".format(error)
     else:
@@ -90,11 +101,21 @@ def gated(activation: "Activation", digest: str, moment: float, before: Optional
     return {}
 
 
-def resume_leaving(activation: "Activation", failure: Failure) -> None:
-    if activation.books.record["touched"]:
-        for other in activation.leaving:
-            systemd.restart(other)
-            failure.remedy += "; {} runs again".format(other)
+def resume_others(activation: "Activation", failure: Failure) -> None:
+    """Start what was stopped for the instance: others that were to leave the box, and units of the owner's."""
+    if not activation.books.record["touched"]:
+        return
+    for other in activation.leaving:
+        systemd.restart(other)
+        failure.remedy += "; {} runs again".format(other)
+    units = activation.books.record["replaced"]
+    started = replaced.start(units)
+    try:
+        replaced.wait({unit: units[unit] for unit in started})
+    except Failure as second:
+        failure.remedy += "; {} was started again, but {}".format(", ".join(started), second.cause)
+    else:
+        failure.remedy += "".join("; {} runs again".format(unit) for unit in started)
 
 
 def tell_trouble(activation: "Activation", failure: Failure) -> None:

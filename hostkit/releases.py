@@ -84,7 +84,8 @@ def read_instances(roots: Roots) -> dict[str, Any]:
 
 def _known(remembered: dict[str, Any]) -> dict[str, Any]:
     """The release that last passed its gate, its port, whether something has been changed since without a gate; the
-    activation that is under way or was cut off, whether it is held, what earlier activations took."""
+    activation that is under way or was cut off, whether it is held, what earlier activations took, and which units of
+    the owner's it took the place of."""
     port, activation, held = (remembered.get(key) for key in ("port", "activation", "held"))
     history = remembered.get("history")
     return {
@@ -94,7 +95,19 @@ def _known(remembered: dict[str, Any]) -> dict[str, Any]:
         "activation": activation if isinstance(activation, dict) else None,
         "held": held if isinstance(held, dict) else None,
         "history": history if isinstance(history, list) else [],
+        "replaced": _replaced(remembered),
     }
+
+
+def _replaced(remembered: dict[str, Any]) -> dict[str, Any]:
+    found = remembered.get("replaced")
+    return found if isinstance(found, dict) else {}
+
+
+def replaced_units(roots: Roots) -> list[str]:
+    """The units of the owner's whose place some instance took."""
+    known = state.load(roots.path(state.STATE))["instances"]
+    return sorted({unit for remembered in known.values() for unit in _replaced(remembered)})
 
 
 def read_stores(roots: Roots) -> dict[str, Any]:

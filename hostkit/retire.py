@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hostkit import files, release, state, systemd
+from hostkit import events, files, release, replaced, state, systemd
 from hostkit.releases import unit_name
 
 
@@ -13,12 +13,20 @@ def run(spec: dict) -> dict:
     for name in spec["instances"]:
         leave(name)
         state.journal("retired", instance=name)
+        units = sorted(state.instance(name).get("replaced") or {})
+        if units:
+            said = "{}, whose place {} had, stays off: `systemctl enable --now {}` on the box brings it back"
+            events.log(said.format(", ".join(units), name, " ".join(units)))
     return {"retired": spec["instances"]}
 
 
 def leave(name: str) -> None:
+    """Off the box. What units of the owner's were before stays in the books, also of an activation that was cut off."""
     take_off(name)
-    state.update(name, gated=None, stale=False, activation=None, held=None)
+    known = state.instance(name)
+    units = replaced.together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
+    more = {"replaced": units} if units else {}
+    state.update(name, gated=None, stale=False, activation=None, held=None, **more)
 
 
 def take_off(name: str) -> None:

@@ -11,7 +11,7 @@ from hostkit.roots import Roots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Callable
+    from typing import Any, Callable, Sequence
 
 PROPERTIES = [
     "Id",
@@ -27,6 +27,9 @@ PROPERTIES = [
     "FragmentPath",
     "DropInPaths",
     "NeedDaemonReload",
+    "WantedBy",
+    "RequiredBy",
+    "TriggeredBy",
 ]
 UNKNOWN = {
     "active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None,
@@ -53,16 +56,44 @@ def systemctl_show(units: list[str]) -> str:
 
 
 def read(
-    instances: list[str], show: Callable[[list[str]], str] = systemctl_show, roots: Roots | None = None
+    instances: list[str],
+    show: Callable[[list[str]], str] = systemctl_show,
+    roots: Roots | None = None,
+    units: Sequence[str] = (),
 ) -> dict[str, Any]:
-    if not instances:
-        return {"services": {}}
-    by_id = {}
-    for paragraph in show([unit_name(name) for name in instances]).strip().split("\n\n"):
-        properties = dict(line.split("=", 1) for line in paragraph.splitlines() if "=" in line)
-        unit = properties.get("Id", "")
-        by_id[unit] = _with_new_drop_ins(_service(properties), unit, roots or Roots())
-    return {"services": {name: by_id.get(unit_name(name), UNKNOWN) for name in instances}}
+    """{"services": by instance, "units": by name}; `units` are others, of which less is told."""
+    asked = [unit_name(name) for name in instances] + list(units)
+    if not asked:
+        return {"services": {}, "units": {}}
+    paragraphs = show(asked).strip().split("\n\n")
+    answers = [dict(line.split("=", 1) for line in each.splitlines() if "=" in line) for each in paragraphs]
+    by_id = {found.get("Id", ""): found for found in answers}
+    services = {
+        name: _with_new_drop_ins(_service(found), unit_name(name), roots or Roots())
+        if (found := by_id.get(unit_name(name)))
+        else UNKNOWN
+        for name in instances
+    }
+    # In the order they were asked for: a name of a unit may be another than its Id.
+    others = answers[len(instances) :] if len(answers) == len(asked) else []
+    return {"services": services, "units": {name: _unit(found) for name, found in zip(units, others)}}  # noqa: B905
+
+
+def _unit(properties: dict[str, str]) -> dict[str, Any]:
+    """One of somebody else's.
+
+    + id: its own name, where it was asked for by another; + there: the system's manager knows it
+    + state: of its file: `enabled`, `disabled`, `static` …; + wanted_by: what starts it, the target of one that is
+    enabled included
+    """
+    starters = (properties.get(key, "") for key in ("WantedBy", "RequiredBy", "TriggeredBy"))
+    return {
+        "id": properties.get("Id", ""),
+        "there": properties.get("LoadState") not in (None, "", "not-found"),
+        "active": properties.get("ActiveState", "unknown"),
+        "state": properties.get("UnitFileState", ""),
+        "wanted_by": sorted({name for found in starters for name in found.split()}),
+    }
 
 
 def _service(properties: dict[str, str]) -> dict[str, Any]:

@@ -147,12 +147,12 @@ def look_at(
         Config(CONNECT_TIMEOUT=_of(config, "CONNECT_TIMEOUT"), SUDO_PASSWORD=_of(config, "SUDO_PASSWORD")),
     )
     state.cwd = str(Path.cwd())
-    packages = wanted_packages(fleet, overrides)
+    packages, units = wanted_packages(fleet, overrides), wanted_units(fleet, overrides)
     found = {name: Seen(unreachable=cause) for name, cause in gone.items()}
     if listed:
         with ThreadPoolExecutor(min(AT_ONCE, len(listed))) as pool:
             hosts = list(state.inventory)
-            answers = pool.map(lambda host: _look(host, packages), hosts)
+            answers = pool.map(lambda host: _look(host, packages, units), hosts)
             found |= {host.name: seen for host, seen in zip(hosts, answers, strict=True)}
     return found
 
@@ -192,7 +192,8 @@ def connect_once() -> None:
         else:
             original(self)
             if session.deploys and session.fleet:
-                remote.begin(self.host, wanted_packages(session.fleet, session.overrides))
+                asked = (wanted(session.fleet, session.overrides) for wanted in (wanted_packages, wanted_units))
+                remote.begin(self.host, *asked)
 
     SSHConnector.connect = connect  # type: ignore[method-assign]
 
@@ -207,13 +208,21 @@ def wanted_packages(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
     return names | {f"cuda-toolkit-{toolkit}" for toolkit in toolkits if toolkit}
 
 
-def _look(host: Host, packages: set[str]) -> Seen:
+def wanted_units(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
+    """Names of the owners' units of which the probe is to tell: those that some `serve` entry replaces."""
+    layers = [layer.values for found in fleet.layers.values() for layer in found]
+    layers += [box.data for box in fleet.boxes.values()]
+    entries = [entry for layer in [*layers, overrides] for entry in layer.get("serve") or []]
+    return {unit for entry in entries if isinstance(entry, Mapping) for unit in entry.get("replaces") or []}
+
+
+def _look(host: Host, packages: set[str], units: set[str]) -> Seen:
     seen = Seen()
     try:
         connector = host.connector
         connector.connect()
         seen.client = getattr(connector, "client", None)
-        seen.facts = remote.probe(host, packages)
+        seen.facts = remote.probe(host, packages, units)
     except ConnectError as error:
         seen.unreachable = str(error.args[0])
     except BoxError as error:

@@ -64,12 +64,12 @@ def of_this_run() -> dict[str, Decided]:
 def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     hosts = [host for host in state.inventory if host in state.active_hosts]
     overrides = _settings(session.overrides)
-    packages = discovery.wanted_packages(fleet, overrides)
+    asked = discovery.wanted_packages(fleet, overrides), discovery.wanted_units(fleet, overrides)
     decided: dict[str, Decided] = {}
     failed: set[Host] = set()
     wrong: list[str] = []
     # A box's plan is made when it has answered, while others still look.
-    answers = Pool(AT_ONCE).map(lambda host: _decided(host, packages, fleet, overrides), hosts)
+    answers = Pool(AT_ONCE).map(lambda host: _decided(host, asked, fleet, overrides), hosts)
     for host, answer in zip(hosts, answers, strict=True):
         try:
             if isinstance(answer, Exception):
@@ -118,10 +118,11 @@ def active_hosts() -> list[Host]:
 
 
 def _decided(
-    host: Host, packages: set[str], fleet: Fleet, overrides: Mapping[str, Any]
+    host: Host, asked: tuple[set[str], set[str]], fleet: Fleet, overrides: Mapping[str, Any]
 ) -> tuple[Decided, list[Finding]] | Exception:
+    """+ asked: names of packages and of units that the box is to tell of"""
     try:
-        return _decide(host, fleet, discovery.earlier(host.name) or remote.probe(host, packages), overrides)
+        return _decide(host, fleet, discovery.earlier(host.name) or remote.probe(host, *asked), overrides)
     except Exception as error:
         return error
 

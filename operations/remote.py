@@ -28,12 +28,12 @@ def kit() -> Kit:
     return build()
 
 
-def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
+def probe(host: Host, packages: Iterable[str], units: Iterable[str] = ()) -> dict[str, Any]:
     """The facts of a box, in one command; one more to send the kit when it is new there.
 
     Raises BoxError when the box cannot be reached, gives no root, or has no python3.
     """
-    spec = _spec(packages)
+    spec = _spec(packages, units)
     answer = _first_command(host, spec)
     if answer.startswith("GPUFLEET:NOKIT"):
         _push_kit(host)
@@ -65,9 +65,9 @@ def call(
     return _result(host, lines, log or host.log, progress)
 
 
-def begin(host: Host, packages: Iterable[str]) -> None:
+def begin(host: Host, packages: Iterable[str], units: Iterable[str] = ()) -> None:
     """Have the box begin what `probe` asks first, and go on; `probe` takes the answer."""
-    script = _look(host, _spec(packages))
+    script = _look(host, _spec(packages, units))
     _begun[host.name] = (script, gevent.spawn(_answer, host, script))
 
 
@@ -84,8 +84,8 @@ def _look(host: Host, spec: Mapping[str, Any]) -> str:
     return make(FOLDER, kit(), spec)
 
 
-def _spec(packages: Iterable[str]) -> dict[str, Any]:
-    return {"packages": sorted(packages)}
+def _spec(packages: Iterable[str], units: Iterable[str]) -> dict[str, Any]:
+    return {"packages": sorted(packages), "units": sorted(units)}
 
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:

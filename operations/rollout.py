@@ -54,7 +54,8 @@ def _switch(box: Deployment) -> None:
 def _activate(box: Deployment, change: InstanceChange) -> None:
     # What leaves gives its port and memory to the first that starts, and comes back when that one fails.
     leaving = box.changes.leaving if change is box.changes.instances[0] else []
-    asked = {**spec(change), "instead_of": leaving, "keep": box.plan.settings.rollout.keep, "run": session.id}
+    others = {"instead_of": leaving, "replaces": list(change.instance.replaces)}
+    asked = {**spec(change), **others, "keep": box.plan.settings.rollout.keep, "run": session.id}
     job = {"verb": "activate", "spec": asked}
     answer = course.failed_on(box, change.instance.name, partial(box.call, "job", job))
     how = "restarted and gated" if answer["restarted"] else "gated without a restart"

@@ -22,6 +22,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     offloading,
     power,
     ranges,
+    replacing,
     runner,
     serving,
     speculation,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from gpufleet import replacing
 from gpufleet.host import refused
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
@@ -92,7 +93,8 @@ def disk_space(plan: BoxPlan) -> Said:
 )
 def port_taken(plan: BoxPlan) -> Said:
     """Something else listens on an instance's port, or two instances want the same one. An instance of the box that
-    leaves `serve`, or moves to another port, gives it up and does not count."""
+    leaves `serve`, or moves to another port, gives it up and does not count; nor does a unit that the instance takes
+    the place of (`replaces`)."""
     wanted: dict[int, str] = {}
     for instance in plan.instances:
         if instance.port in wanted:
@@ -102,12 +104,14 @@ def port_taken(plan: BoxPlan) -> Said:
             )
         wanted[instance.port] = instance.name
         holder = (plan.facts.get("ports") or {}).get(str(instance.port))
-        if holder and not str(holder.get("unit") or "").startswith("gpufleet-"):
-            who = holder.get("unit") or holder.get("command") or "another program"
+        unit = str((holder or {}).get("unit") or "")
+        if holder and not unit.startswith("gpufleet-") and unit not in replacing.stopped_for(plan, instance):
+            who = unit or holder.get("command") or "another program"
             pid = f" (pid {holder['pid']})" if holder.get("pid") else ""
+            place = replacing.offer(instance, unit, str(holder.get("command")))
             yield (
                 f"port {instance.port} is taken by {who}{pid}",
-                f"stop it, or set another `port` for {instance.name}",
+                f"stop it{place}, or set another `port` for {instance.name}",
             )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from gpufleet import replacing
 from gpufleet.dialect import DIALECTS
 from gpufleet.fit import holds, memory_of
 from gpufleet.plan import BoxPlan, Instance
@@ -122,18 +123,25 @@ def memory_share_too_large(plan: BoxPlan) -> Said:
 )
 def gpu_memory_used(plan: BoxPlan) -> Said:
     """Other programs have so much of a card that the engine cannot take its share: a server started by hand, or a
-    worker that outlived its service. A warning while another service of gpufleet runs on the box, since it may be one
-    of that; nothing is said while the instance itself runs."""
+    worker that outlived its service. What a unit has that the instance takes the place of (`replaces`) counts as free.
+    A warning while another service of gpufleet runs on the box, since it may be one of that; nothing is said while the
+    instance itself runs."""
     active = _services(plan)
     for instance in on_gpus(plan):
         for gpu in cards(plan, instance) if instance.name not in active else []:
-            foreign = [item for item in gpu.get("processes") or [] if not _is_ours(item, active)]
+            stopped = replacing.stopped_for(plan, instance)
+            foreign = [
+                item
+                for item in gpu.get("processes") or []
+                if not _is_ours(item, active) and item.get("unit") not in stopped
+            ]
             used = sum(item.get("memory_mib") or 0 for item in foreign)
             size = gpu.get("memory_mib")
             budget = _budget(instance, size)
             if size and budget and used and size - used < budget:
                 who = max(foreign, key=lambda item: item.get("memory_mib") or 0)
-                name = who.get("name") or "a program"
+                name, unit = who.get("name") or "a program", who.get("unit") or ""
+                place = replacing.offer(instance, unit, name)
                 free = size - used
                 level: Level = "warning" if active else "error"
                 less = (
@@ -141,8 +149,8 @@ def gpu_memory_used(plan: BoxPlan) -> Said:
                 )
                 yield (
                     f"{instance.name} wants {budget} MiB of GPU {gpu['index']}, {free} MiB are left by {name} "
-                    f"(pid {who.get('pid')})",
-                    f"stop it{less}",
+                    f"(pid {who.get('pid')}{', ' if unit else ''}{unit})",
+                    f"stop it{place}{less}",
                     level,
                 )
 

@@ -37,7 +37,7 @@ class Boxes:
     + subsystems: (box, name) of each that was asked for, such as sftp
     + kit: answers every verb but the look; without it:
     + answers: the events that a verb says, by verb (without any it says nothing and goes on)
-    + asked: (box, verb) of each call
+    + asked: (box, verb) of each call; scripts: of the last look at each box
     """
 
     key: paramiko.PKey
@@ -52,6 +52,7 @@ class Boxes:
     kit: Kit | None = None
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    scripts: dict[str, str] = field(default_factory=dict)
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
         """An owner's folder with all of them; `data` by box name with _ for -."""
@@ -137,6 +138,8 @@ class _Server(paramiko.ServerInterface):
             self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
             spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
+            if not verb:
+                self.boxes.scripts[self.name] = command + spec.decode()
             if self.name in self.boxes.hung:
                 return
             if verb and not self.boxes.kit and verb[1] not in {*self.boxes.answers, "lock"}:

@@ -9,7 +9,7 @@ import contextlib
 import copy
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class Fleet:
     """Boxes with a kit. What a test sets: `bad` (the gate fails), `dying` (serves no more once asked again), `slow`.
 
     + calls: (box, verb) in the order in which they began; switched: boxes in the order of their activation
+    + replaced: units of the owner's that an activation was told of, by box
     + most_down: the most boxes that were being switched at one moment
     """
 
@@ -81,12 +82,13 @@ class Fleet:
     says: str = "a chat completion comes back empty"  # of a bad release
     calls: list[tuple[str, str]] = field(default_factory=list)
     switched: list[str] = field(default_factory=list)
+    replaced: dict[str, list[str]] = field(default_factory=dict)
     back: list[str] = field(default_factory=list)
     down: set[str] = field(default_factory=set)
     most_down: int = 0
 
-    def folder(self, path: Path, **rollout: Any) -> Path:
-        data = {**SERVES, "rollout": rollout}
+    def folder(self, path: Path, entry: Mapping[str, Any] | None = None, **rollout: Any) -> Path:
+        data = {**SERVES, **({"serve": [entry]} if entry else {}), "rollout": rollout}
         return self.boxes.folder(path, **{name.replace("-", "_"): data for name in self.boxes.facts})
 
     def kit(self, name: str, verb: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +123,7 @@ class Fleet:
 
     def _activate(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         self.switched.append(name)
+        self.replaced[name] = spec["replaces"]
         self.down.add(name)
         self.most_down = max(self.most_down, len(self.down))
         time.sleep(self.seconds)

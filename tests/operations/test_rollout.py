@@ -181,3 +181,19 @@ def test_an_owners_drop_in_is_named_and_left_and_nothing_is_changed_for_it(tmp_p
             assert done.returncode == 0 and fleet.calls == [], done.stdout
             assert f"warning GF611 unit-drop-in: {path} changes the unit of {MODEL}" in done.stdout
             assert state(done.stdout, "box-1") == "serving, nothing to do"
+
+
+def test_an_owners_unit_is_asked_for_said_and_told_to_the_box(tmp_path: Path) -> None:
+    unit = "vllm.service"
+    found = {"id": unit, "there": True, "active": "active", "state": "enabled", "wanted_by": ["multi-user.target"]}
+    with rolling(tmp_path / "boxes", box_1=None) as fleet:
+        fleet.boxes.facts["box-1"]["units"] = {unit: found}
+        fleet.boxes.facts["box-1"]["ports"] = {"8000": {"pid": 9, "command": "vllm", "unit": unit}}
+        folder = fleet.folder(tmp_path, {"model": MODEL, "port": 8000})
+        done = deploy(folder, "-y")
+        assert done.returncode == 3 and f'"replaces": ["{unit}"]' in done.stdout, done.stdout
+        folder = fleet.folder(tmp_path, {"model": MODEL, "port": 8000, "replaces": [unit]})
+        done = deploy(folder, "-y")
+        assert done.returncode == 0 and f"new; takes the place of {unit}, stopped for it" in done.stdout, done.stdout
+        assert fleet.replaced == {"box-1": [unit]}
+        assert f'"units": ["{unit}"]' in fleet.boxes.scripts["box-1"]

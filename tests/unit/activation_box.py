@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import activate, gate, release, resume_unit, state, systemd
+from hostkit import activate, gate, listeners, release, resume_unit, state, systemd
 from hostkit.errors import Failure
 from tests.unit.boxes import FakeBox
 
@@ -29,6 +29,7 @@ class Machine(FakeBox):
         self.moments = 0
         monkeypatch.setattr(state, "reached", self.moment)
         self.gated_by: list[Any] = []
+        monkeypatch.setattr(listeners, "read", lambda roots: {"ports": {**self.ports, **self._owners()}})
 
     def moment(self, name: str) -> None:
         self.moments += 1
@@ -41,7 +42,7 @@ class Machine(FakeBox):
 
     @property
     def units(self) -> dict[str, Any]:
-        """{unit: {"runs": digest that it was started on, or None, "enabled": bool}}"""
+        """{unit: {"runs": digest that it was started on, or None, "enabled": bool, "owner": port of the owner's}}"""
         path = self.root / "systemd.json"
         return dict(json.loads(path.read_text())) if path.exists() else {}
 
@@ -57,7 +58,9 @@ class Machine(FakeBox):
     def _systemctl(self, *arguments: str, allowed: bool = False) -> str:
         self.moment("before systemctl")
         verb, unit = arguments[0], arguments[-1]
-        if verb == "restart":
+        if verb == "show":
+            return self._shown(unit)
+        if verb in ("restart", "start"):
             self.start(unit)
         elif verb == "stop":
             self.put(unit, runs=None)
@@ -71,7 +74,25 @@ class Machine(FakeBox):
         self.moment("after systemctl")
         return ""
 
+    def owners(self, unit: str, port: int, **more: Any) -> None:
+        """A unit that somebody wrote by hand, which runs and is enabled."""
+        self.put(unit, **{"runs": "as ever", "enabled": True, "owner": port, **more})
+
+    def _owners(self) -> dict[str, Any]:
+        found = ((unit, each) for unit, each in self.units.items() if each.get("owner") and each["runs"])
+        return {str(each["owner"]): {"pid": 9, "command": "vllm", "unit": unit} for unit, each in found}
+
+    def _shown(self, unit: str) -> str:
+        known = self.units.get(unit)
+        if known is None:
+            return f"Id={unit}\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n"
+        state, enabled = ("active" if known["runs"] else "inactive"), ("enabled" if known["enabled"] else "disabled")
+        return f"Id={unit}\nLoadState=loaded\nActiveState={state}\nUnitFileState={enabled}\nNRestarts=0\n"
+
     def start(self, unit: str) -> None:
+        if self.units.get(unit, {}).get("owner"):
+            self.put(unit, runs="as ever")
+            return
         current = self.current(unit.removeprefix("gpufleet-").removesuffix(".service"))
         there = current and (self.root / "units" / unit).exists()
         self.put(unit, runs=current if there else None)
@@ -106,12 +127,17 @@ class Machine(FakeBox):
         release.run({"instance": name, "digest": digest, "files": {**made, "manifest.json": manifest}})
         return digest
 
-    def spec(self, digest: str, name: str = "tiny", leaving: list[str] | None = None) -> dict[str, Any]:
+    def spec(
+        self, digest: str, name: str = "tiny", leaving: list[str] | None = None, replaces: list[str] | None = None
+    ) -> dict[str, Any]:
         spec = {"instance": name, "digest": digest, "port": 8000, "gate": {"question of": digest}, "run": "r1"}
-        return {**spec, "instead_of": leaving or [], "gpus": [], "warm": [], **self.complete()}
+        others = {"instead_of": leaving or [], "replaces": replaces or []}
+        return {**spec, **others, "gpus": [], "warm": [], **self.complete()}
 
-    def activate(self, digest: str, name: str = "tiny", leaving: list[str] | None = None) -> dict[str, Any]:
-        return activate.run(self.spec(digest, name, leaving))
+    def activate(
+        self, digest: str, name: str = "tiny", leaving: list[str] | None = None, replaces: list[str] | None = None
+    ) -> dict[str, Any]:
+        return activate.run(self.spec(digest, name, leaving, replaces))
 
     def journal(self) -> list[dict[str, Any]]:
         path = self.root / "state/journal.jsonl"

@@ -99,7 +99,9 @@ OTHER = "GPU-ffffffff-4f50-6172-8394-a5b6c7d8e9f0"
 
 def test_names_and_numbers_go_and_the_hardware_stays() -> None:
     answer = gpu_facts(hostname="turing-1", machine_id="0" * 32)
-    answer["gpus"][0].update(uuid=UUID, processes=[{"pid": 1, "memory_mib": 2, "name": "secret", "kind": "compute"}])
+    answer["gpus"][0].update(
+        uuid=UUID, processes=[{"pid": 1, "memory_mib": 2, "name": "secret", "kind": "compute", "unit": "secret"}]
+    )
     answer["gpus"][1].update(uuid=OTHER)
     answer["gpus"][1]["nvlinks"] = [
         {
@@ -116,6 +118,12 @@ def test_names_and_numbers_go_and_the_hardware_stays() -> None:
     package = {"version": "1", "origin": "https://me:pw@mirror.home/x y", "candidate": "2"}
     answer["nvidia_packages"] = {"nvidia-driver-580": package}
     answer["ports"] = {"8000": {"pid": 5, "command": "secret", "unit": "secret.service"}}
+    answer["units"] = {
+        "secret.service": {
+            "id": "secret.service", "there": True, "active": "active", "state": "enabled",
+            "wanted_by": ["secret.target"],
+        }
+    }  # fmt: skip
     answer["errors"] = [{"source": "x", "message": f"turing-1: turing-12 {UUID} http://mirror.home/"}]
     service = {"active": "active", "sub": "running", "enabled": True, "pid": 7, "restarts": 0, "since": None}
     held = {"since": "2026-11-29T17:40:00Z", "by": "secret@turing-1", "digest": "1" * 16}
@@ -123,6 +131,12 @@ def test_names_and_numbers_go_and_the_hardware_stays() -> None:
         "tiny": {
             "current": None, "releases": [], "drift": [], "gated": None, "stale": False, "port": None,
             "gpus": [OTHER, UUID.replace("0b", "0c")], "held": held, "service": service,
+            "replaced": {"secret.service": {"enabled": True, "active": True, "ports": [8000]}},
+            "activation": {
+                "to": "1", "from": None, "step": "gating", "leaving": [], "began": 1.0, "attempts": 1, "run": None,
+                "verb": "activate", "stopped": None, "touched": True, "replaces": ["secret.service"],
+                "replaced": {"secret.service": {"path": "/home/secret/secret.service"}},
+            },
         }
     }  # fmt: skip
     answer["lock"] = {

@@ -6,6 +6,7 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,7 @@ def test_an_instance_as_it_was_activated(box: Box) -> None:
         "activation": None,
         "held": None,
         "history": [],
+        "replaced": {},
     }
 
 
@@ -137,6 +139,7 @@ def test_current_absent_or_dangling(box: Box) -> None:
         "activation": None,
         "held": None,
         "history": [],
+        "replaced": {},
     }
     box.current.unlink()
     assert box.read()["current"] is None
@@ -244,11 +247,72 @@ def test_a_drop_in_that_systemd_has_not_seen_yet(tmp_path: Path) -> None:
     assert drop_in not in found["qwen"]["drop_ins"]
 
 
+OTHERS = """\
+Id=gpufleet-qwen.service
+ActiveState=active
+
+Id=engine.service
+LoadState=loaded
+ActiveState=active
+UnitFileState=enabled
+WantedBy=multi-user.target
+RequiredBy=
+TriggeredBy=engine.socket
+
+Id=gone.service
+LoadState=not-found
+ActiveState=inactive
+UnitFileState=
+"""
+
+
+def test_units_of_others_in_the_same_call() -> None:
+    """One is asked for by another name that it has."""
+    calls = []
+
+    def show(units: list[str]) -> str:
+        calls.append(units)
+        return OTHERS
+
+    found = services.read(["qwen"], show, Roots("/nowhere"), ["vllm.service", "gone.service"])
+    assert calls == [["gpufleet-qwen.service", "vllm.service", "gone.service"]]
+    assert found["services"]["qwen"]["active"] == "active"
+    assert found["units"] == {
+        "vllm.service": {
+            "id": "engine.service",
+            "there": True,
+            "active": "active",
+            "state": "enabled",
+            "wanted_by": ["engine.socket", "multi-user.target"],
+        },
+        "gone.service": {"id": "gone.service", "there": False, "active": "inactive", "state": "", "wanted_by": []},
+    }
+
+
+def test_the_probe_tells_of_units_that_it_is_asked_for_and_of_those_whose_place_was_taken(
+    box: Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced = {"old.service": {"enabled": True, "active": True}}
+    state = Path(box.roots.path("/var/lib/gpufleet/state.json"))
+    state.parent.mkdir(parents=True)
+    state.write_text(json.dumps({"schema": 1, "instances": {"qwen": {"replaced": replaced}}}))
+    asked: list[str] = []
+
+    def read(instances: list[str], roots: Roots, units: list[str]) -> dict[str, Any]:
+        asked.extend(units)
+        return {"services": {}, "units": {}}
+
+    monkeypatch.setattr(services, "read", read)
+    probe._services(box.roots, ["vllm.service"])
+    assert asked == ["old.service", "vllm.service"]
+    assert box.read()["replaced"] == replaced
+
+
 def test_no_instances_no_systemctl() -> None:
     def show(units: list[str]) -> str:
         raise AssertionError("systemctl was called")
 
-    assert services.read([], show) == {"services": {}}
+    assert services.read([], show) == {"services": {}, "units": {}}
 
 
 def test_the_probe_of_a_box_whose_systemd_does_not_answer(box: Box, monkeypatch: pytest.MonkeyPatch) -> None:

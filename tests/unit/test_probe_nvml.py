@@ -73,9 +73,9 @@ def test_a_card_in_full(tmp_path: Path) -> None:
             {"link": 1, "active": False, "version": 3, "speed_mbps": None, "remote": None, "remote_bus_id": None},
         ],
         "processes": [
-            {"pid": 10, "memory_mib": 8, "name": None, "kind": "graphics"},
-            {"pid": 20, "memory_mib": None, "name": None, "kind": "compute"},
-            {"pid": 30, "memory_mib": 5120, "name": "VLLM::EngineCor", "kind": "compute"},
+            {"pid": 10, "memory_mib": 8, "name": None, "kind": "graphics", "unit": None},
+            {"pid": 20, "memory_mib": None, "name": None, "kind": "compute", "unit": None},
+            {"pid": 30, "memory_mib": 5120, "name": "VLLM::EngineCor", "kind": "compute", "unit": None},
         ],
     }
     assert facts["gpus"][1]["nvlinks"] == [

@@ -16,6 +16,7 @@ from gpufleet.rules import Finding, check, silenced, silenced_by
 from gpufleet.rules.base import LEVELS, RULES, rule
 from tests.unit import (
     test_crossing,
+    test_replacing,
     test_rules_driver,
     test_rules_engine,
     test_rules_flags,
@@ -34,6 +35,7 @@ CASES: list[Case] = [
     case
     for module in (
         test_crossing,
+        test_replacing,
         test_rules_driver,
         test_rules_engine,
         test_rules_flags,

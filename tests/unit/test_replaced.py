@@ -1,0 +1,311 @@
+"""An owner's unit whose place an instance takes: off when the instance serves, and back as it was when it does not."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hostkit import replaced, restart, resume, retire, state, vram_check
+from hostkit.errors import Failure
+from tests.unit.activation_box import Machine, make
+from tests.unit.test_activation_cut_off import GOING_ON, Cutter
+
+OLD = "vllm.service"
+Scenario = Callable[[Machine], "tuple[Callable[[], Any], set[str | None]]"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)  # it is processes that are killed here
+    found = make(tmp_path, monkeypatch)
+    found.owners(OLD, 8000)
+    return found
+
+
+def old(box: Machine) -> tuple[bool, bool]:
+    """(runs, enabled)"""
+    known = box.units[OLD]
+    return bool(known["runs"]), known["enabled"]
+
+
+def test_it_is_stopped_and_disabled_and_what_it_was_is_kept(machine: Machine) -> None:
+    answer = machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    assert machine.runs("tiny") and old(machine) == (False, False)
+    kept = state.instance("tiny")["replaced"][OLD]
+    assert (kept["enabled"], kept["active"], kept["ports"]) == (True, True, [8000])
+    assert answer["down_seconds"] is not None  # it served until then
+    (line,) = [line for line in machine.journal() if line["event"] == "replaced"]
+    assert line["units"] == [OLD]
+
+
+def test_it_serves_again_when_the_gate_fails(machine: Machine) -> None:
+    bad = machine.stage("a: 1")
+    machine.gate_fails.add(bad)
+    with pytest.raises(Failure, match="the answer is wrong") as caught:
+        machine.activate(bad, replaces=[OLD])
+    assert caught.value.remedy.endswith(f"; the instance is stopped; {OLD} runs again")
+    assert machine.runs("tiny") is None and old(machine) == (True, True)
+    known = state.instance("tiny")
+    assert (known.get("replaced"), known["gated"], known["activation"]) == (None, None, None)
+
+
+def test_it_was_started_by_hand_and_is_so_again(machine: Machine) -> None:
+    machine.owners(OLD, 8000, enabled=False)
+    bad = machine.stage("a: 1")
+    machine.gate_fails.add(bad)
+    with pytest.raises(Failure):
+        machine.activate(bad, replaces=[OLD])
+    assert old(machine) == (True, False)
+
+
+def test_one_that_did_not_run_is_not_started(machine: Machine) -> None:
+    machine.owners(OLD, 8000, runs=None)
+    bad, good = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.gate_fails.add(bad)
+    with pytest.raises(Failure):
+        machine.activate(bad, replaces=[OLD])
+    assert old(machine) == (False, True)
+    assert machine.activate(good, replaces=[OLD])["down_seconds"] is None
+    assert old(machine) == (False, False)
+
+
+def test_its_port_and_its_memory_count_as_free(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+    monkeypatch.setattr(vram_check, "check", lambda wanted, units, running: asked.append(units))
+    new = machine.stage("a: 1")
+    with pytest.raises(Failure, match=f"port 8000 is taken by {OLD}"):
+        machine.activate(new)
+    machine.activate(new, replaces=[OLD])
+    assert asked == [["gpufleet-tiny.service", OLD]]
+
+
+def test_a_unit_that_systemd_does_not_run_excuses_nothing(machine: Machine) -> None:
+    """A unit of a user's own manager has the same name in its control group."""
+    machine.put(OLD, runs=None, enabled=False)
+    machine.ports = {"8000": {"pid": 5, "command": "vllm", "unit": OLD}}
+    with pytest.raises(Failure, match=f"port 8000 is taken by {OLD}"):
+        machine.activate(machine.stage("a: 1"), replaces=[OLD])
+
+
+def test_one_that_is_named_by_another_name_of_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemctl enables and disables a unit by its own name only."""
+    shown = machine._shown
+    monkeypatch.setattr(machine, "_shown", lambda unit: shown(OLD if unit == "llm.service" else unit))
+    machine.activate(machine.stage("a: 1"), replaces=["llm.service"])
+    assert old(machine) == (False, False) and set(state.instance("tiny")["replaced"]) == {OLD}
+    assert "llm.service" not in machine.units
+
+
+def test_a_restart_goes_on_with_what_a_cut_off_activation_stopped(machine: Machine) -> None:
+    good, new = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.put(OLD, runs=None)
+    machine.activate(good)
+    machine.owners(OLD, 9000)
+    moment = 0
+    while machine.stopped_at(moment, lambda: machine.activate(new, replaces=[OLD])) and old(machine)[0]:
+        moment += 1
+    machine.power_cut()
+    restart.run({"instance": "tiny"})
+    assert machine.runs("tiny") == good and old(machine) == (False, False)
+    assert set(state.instance("tiny")["replaced"]) == {OLD}
+
+
+def test_one_that_is_not_there_is_no_failure(machine: Machine) -> None:
+    machine.activate(machine.stage("a: 1"), replaces=["gone.service", OLD])
+    assert set(state.instance("tiny")["replaced"]) == {OLD}
+
+
+def test_what_is_said_when_it_does_not_answer_again(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = machine.stage("a: 1")
+    machine.gate_fails.add(bad)
+    monkeypatch.setattr(machine, "start", lambda unit: machine.put(unit, runs=None))
+    with pytest.raises(Failure) as caught:
+        machine.activate(bad, replaces=[OLD])
+    assert f"{OLD} was started again, but {OLD} does not listen on port 8000: it is inactive" in caught.value.remedy
+    assert not state.instance("tiny")["activation"]
+
+
+def test_the_release_before_comes_back_and_the_unit_that_ran_beside_it(machine: Machine) -> None:
+    """The instance served on another port, and was to take the unit's place with a new release."""
+    good, bad = machine.stage("a: 1"), machine.stage("a: 2")
+    machine.put(OLD, runs=None)
+    machine.activate(good)
+    machine.owners(OLD, 9000)
+    machine.gate_fails.add(bad)
+    with pytest.raises(Failure, match="the answer is wrong"):
+        machine.activate(bad, replaces=[OLD])
+    assert machine.runs("tiny") == good and old(machine) == (True, True)
+
+
+def test_one_that_came_back_and_took_the_port_is_what_served(machine: Machine) -> None:
+    """After a boot it was first; the instance, which is active as long as it loads, never served."""
+    good = machine.stage("a: 1")
+    machine.activate(good, replaces=[OLD])
+    machine.owners(OLD, 8000)
+    machine.gate_fails.add(good)
+    state.update("tiny", stale=True)
+    with pytest.raises(Failure) as caught:
+        machine.activate(good, replaces=[OLD])
+    assert f"the instance is stopped; {OLD} runs again" in caught.value.remedy
+    assert machine.runs("tiny") is None and old(machine) == (True, True)
+
+
+def test_one_that_runs_again_beside_an_instance_is_stopped_without_a_restart(machine: Machine) -> None:
+    good = machine.stage("a: 1")
+    machine.activate(good, replaces=[OLD])
+    machine.owners(OLD, 9000)
+    assert machine.activate(good, replaces=[OLD])["restarted"] is False
+    assert old(machine) == (False, False)
+    machine.owners(OLD, 9000)
+    machine.gate_fails.add(good)
+    with pytest.raises(Failure):
+        machine.activate(good, replaces=[OLD])
+    assert machine.runs("tiny") == good and old(machine) == (True, True)
+
+
+def test_a_restart_leaves_it_alone(machine: Machine) -> None:
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    machine.owners(OLD, 9000)
+    restart.run({"instance": "tiny"})
+    assert old(machine) == (True, True)
+
+
+def test_retiring_does_not_bring_it_back_and_says_how(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    retire.run({"instances": ["tiny"]})
+    assert old(machine) == (False, False)
+    assert f"systemctl enable --now {OLD}" in capsys.readouterr().out
+    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, True)
+    assert replaced.give_back("tiny") == []
+
+
+def test_it_is_given_back_as_it_was_before_the_first_time(machine: Machine) -> None:
+    machine.owners(OLD, 8000, enabled=False)
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    machine.activate(machine.stage("a: 2"), replaces=[OLD])
+    retire.run({"instances": ["tiny"]})
+    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, False)
+
+
+def test_giving_back_is_cut_off_and_done_again(machine: Machine) -> None:
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    retire.run({"instances": ["tiny"]})
+    moment = 0
+    while machine.stopped_at(moment, lambda: replaced.give_back("tiny")):
+        moment += 1
+    assert moment > 4 and old(machine) == (True, True) and not state.instance("tiny")["replaced"]
+
+
+def test_what_a_cut_off_activation_stopped_is_given_back_too(machine: Machine) -> None:
+    new = machine.stage("a: 1")
+    moment = 0
+    while machine.stopped_at(moment, lambda: machine.activate(new, replaces=[OLD])) and old(machine)[0]:
+        moment += 1
+    assert moment > 10 and old(machine) == (False, True)
+    retire.leave("tiny")
+    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, True)
+
+
+def test_of_one_that_is_gone_nothing_is_started(machine: Machine) -> None:
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    (machine.root / "systemd.json").write_text("{}")
+    assert replaced.give_back("tiny") == []
+
+
+def test_a_record_of_an_older_version_is_gone_on_with(machine: Machine) -> None:
+    new = machine.stage("a: 1")
+    machine.put(OLD, runs=None)
+    assert machine.stopped_at(25, lambda: machine.activate(new))
+    begun = state.instance("tiny")["activation"]
+    state.update(
+        "tiny", activation={key: begun[key] for key in begun if key not in ("replaces", "replaced", "instead")}
+    )
+    resume.run({})
+    assert machine.runs("tiny") == new
+
+
+# -- cut off
+
+
+def takes_over(box: Machine) -> tuple[Callable[[], Any], set[str | None]]:
+    new = box.stage("a: 1")
+    return (lambda: box.activate(new, replaces=[OLD])), {new, None}
+
+
+def takes_over_badly(box: Machine) -> tuple[Callable[[], Any], set[str | None]]:
+    bad = box.stage("a: 1")
+    box.gate_fails.add(bad)
+    return (lambda: box.activate(bad, replaces=[OLD])), {None}
+
+
+def beside_a_release(box: Machine) -> tuple[Callable[[], Any], set[str | None]]:
+    """It serves on another port, and a new release takes the unit's place."""
+    good, new = box.stage("a: 1"), box.stage("a: 2")
+    box.put(OLD, runs=None)
+    box.activate(good)
+    box.owners(OLD, 9000)
+    return (lambda: box.activate(new, replaces=[OLD])), {good, new}
+
+
+def check(box: Machine, may: set[str | None], new: str | None) -> None:
+    """One of them serves; the unit is off for good if the instance has its place, and else as it was."""
+    runs, known = box.runs("tiny"), state.instance("tiny")
+    assert not known.get("activation") and runs in may
+    taken = runs is not None and (len(may) == 1 or runs == new)
+    assert old(box) == ((False, False) if taken else (True, True)), (runs, box.units)
+    assert bool(known.get("replaced")) == taken
+    assert [line["units"] for line in box.journal() if line["event"] == "replaced"] == ([[OLD]] if taken else [])
+
+
+SCENARIOS: list[Scenario] = [takes_over, takes_over_badly, beside_a_release]
+
+
+@pytest.mark.parametrize("going_on", GOING_ON)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:
+    cutter = Cutter(scenario, machine)
+    new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
+    ended = set()
+    for moment in range(cutter.count):
+        cutter.again()
+        assert machine.stopped_at(moment, cutter.action)
+        GOING_ON[going_on](machine)
+        resume.run({})
+        check(machine, cutter.may, new)
+        ended.add(machine.runs("tiny"))
+    assert cutter.count > 20 and ended == cutter.may
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:
+    cutter = Cutter(scenario, machine)
+    new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
+    for moment in range(3, cutter.count, 8):
+        second = 0
+        while True:
+            cutter.again()
+            assert machine.stopped_at(moment, cutter.action)
+            machine.power_cut()
+            if not machine.stopped_at(second, lambda: resume.run({})):
+                break
+            machine.power_cut()
+            resume.run({})
+            check(machine, cutter.may, new)
+            second += 6
+        check(machine, cutter.may, new)
+
+
+def test_the_next_deploy_goes_on_with_what_the_unit_was(machine: Machine) -> None:
+    """Without a boot in between: what the first one stopped is not taken for what was off before."""
+    cutter = Cutter(takes_over_badly, machine)
+    for moment in range(0, cutter.count, 2):
+        cutter.again()
+        assert machine.stopped_at(moment, cutter.action)
+        with contextlib.suppress(Failure):
+            cutter.action()
+        check(machine, cutter.may, None)
