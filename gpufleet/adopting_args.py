@@ -1,0 +1,71 @@
+"""The flags that a `serve` entry has to give, so that the plan has those of the service that runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gpufleet.adopting_flags import change, same
+from gpufleet.instance import Instance
+
+# What is better than what was there: it is kept though the old service does not have it.
+BETTER = {"enable-auto-tool-choice": "without it clients that send tools get 400, whatever tool-call-parser says"}
+SIZES = ("cudagraph_capture_sizes", "max_cudagraph_capture_size")
+Planned = Callable[[Mapping[str, Any]], Instance]
+
+
+def fill(planned: Planned, entry: dict[str, Any], args: Mapping[str, Any]) -> None:
+    """The flags that the entry has to give, until the plan has the old ones: capture sizes follow streams."""
+    base = planned(entry)
+    streams = _streams(args)
+    given = {flag: change(value, base.args.get(flag)) for flag, value in args.items()}
+    given = {flag: value for flag, value in given.items() if not same(args[flag], base.args.get(flag))}
+    given |= _taken(base, args)
+    if given:
+        entry["args"] = given
+    if streams is None or same(args.get("compilation-config"), planned(entry).args.get("compilation-config")):
+        return
+    rest = {**given, **_without_sizes(given)}
+    tried = {**entry, "streams": streams, "args": rest}
+    if not rest.get("compilation-config"):
+        tried["args"] = {flag: value for flag, value in rest.items() if flag != "compilation-config"}
+    if same(args["compilation-config"], planned(tried).args.get("compilation-config")):
+        entry.update(tried)
+
+
+def _streams(args: Mapping[str, Any]) -> int | None:
+    """The streams that capture sizes were made for, when they are the multiples that the plan computes."""
+    config, speculative = args.get("compilation-config"), args.get("speculative-config")
+    sizes = config.get("cudagraph_capture_sizes") if isinstance(config, dict) else None
+    tokens = speculative.get("num_speculative_tokens") if isinstance(speculative, dict) else None
+    if not isinstance(sizes, list) or not sizes or not isinstance(tokens, int):
+        return None
+    return len(sizes) if sizes == [(tokens + 1) * number for number in range(1, len(sizes) + 1)] else None
+
+
+def _without_sizes(given: Mapping[str, Any]) -> dict[str, Any]:
+    config = given.get("compilation-config")
+    if not isinstance(config, dict):
+        return {}
+    return {"compilation-config": {key: value for key, value in config.items() if key not in SIZES}}
+
+
+def _taken(base: Instance, args: Mapping[str, Any]) -> dict[str, Any]:
+    """What the model's page gives and the old service does not have, taken away; of mappings key by key."""
+    found: dict[str, Any] = {}
+    for flag, value in base.args.items():
+        if flag in args or value is None or (flag in BETTER and args.get("tool-call-parser")):
+            continue
+        if not isinstance(value, dict):
+            if _of_model(base, flag):
+                found[flag] = None
+            continue
+        theirs = [key for key in value if _of_model(base, f"{flag}.{key}") and value[key] is not None]
+        if theirs:
+            found[flag] = None if len(theirs) == len(value) else dict.fromkeys(theirs)
+    return found
+
+
+def _of_model(base: Instance, dotted: str) -> bool:
+    sources = [source for key, source in base.because.items() if key == dotted or key.startswith(f"{dotted}.")]
+    return bool(sources) and all(source.startswith(f"model {base.model.name}") for source in sources)
