@@ -70,7 +70,11 @@ class Asked:
         for item in plan.unplaced:
             if item.model == entry["model"]:
                 raise ConfigError([f"{item.reason}; {item.remedy}"])
-        return next(item for item in plan.instances if item.name == (entry.get("name") or entry["model"]))
+        name = entry.get("name") or entry["model"]
+        found = next((item for item in plan.instances if item.name == name), None)
+        if found is None:
+            raise ConfigError([f"the plan of {self.box} has no instance for it: `gpufleet plan` says what is unplaced"])
+        return found
 
 
 def planned_part(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,7 +117,7 @@ def adopt(asked: Asked, service: Mapping[str, Any], page: Page, names: Collectio
     dialect = DIALECTS[engine]
     entry: dict[str, Any] = {"model": page.model.name}
     if page.model.name in names:
-        entry["name"] = f"{page.model.name}-{service['ports'][0] if service['ports'] else service['pid']}"
+        entry["name"] = f"{page.model.name}-{service['port'] or service['pid']}"
     chosen = _stack(asked, entry, engine, version(service))
     if chosen is not None:
         entry["stack"] = chosen
@@ -121,8 +125,8 @@ def adopt(asked: Asked, service: Mapping[str, Any], page: Page, names: Collectio
     old = _written(service, stack)
     args, told = renewed(old.args, stack.table)
     _named(args, service, old, dialect.served_name, dialect.port, page)
-    port = args.pop(dialect.port, None) or (service["ports"][0] if service["ports"] else None)
-    if isinstance(port, int):
+    named = args.pop(dialect.port, None)
+    if port := named or service["port"]:
         entry["port"] = port
     _size(asked, entry, args.pop(dialect.tensor_parallel, 1))
     ids = args.pop("device-ids", None)

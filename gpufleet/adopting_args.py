@@ -15,22 +15,22 @@ Planned = Callable[[Mapping[str, Any]], Instance]
 
 
 def fill(planned: Planned, entry: dict[str, Any], args: Mapping[str, Any]) -> None:
-    """The flags that the entry has to give, until the plan has the old ones: capture sizes follow streams."""
-    base = planned(entry)
+    """Put into the entry what its plan lacks of `args`; capture sizes as `streams` where the plan computes the same."""
+    given = _given(planned(entry), args)
     streams = _streams(args)
-    given = {flag: change(value, base.args.get(flag)) for flag, value in args.items()}
-    given = {flag: value for flag, value in given.items() if not same(args[flag], base.args.get(flag))}
-    given |= _taken(base, args)
+    if streams is not None and _sizes_in(given):
+        tried = {**entry, "streams": streams}
+        tried["args"] = _without_sizes(_given(planned(tried), args))
+        if same(args["compilation-config"], planned(tried).args.get("compilation-config")):
+            entry["streams"], given = streams, tried["args"]
     if given:
         entry["args"] = given
-    if streams is None or same(args.get("compilation-config"), planned(entry).args.get("compilation-config")):
-        return
-    rest = {**given, **_without_sizes(given)}
-    tried = {**entry, "streams": streams, "args": rest}
-    if not rest.get("compilation-config"):
-        tried["args"] = {flag: value for flag, value in rest.items() if flag != "compilation-config"}
-    if same(args["compilation-config"], planned(tried).args.get("compilation-config")):
-        entry.update(tried)
+
+
+def _given(base: Instance, args: Mapping[str, Any]) -> dict[str, Any]:
+    """The flags that differ from a plan's, and what it has of the model's page beside them, taken away."""
+    differ = {flag: value for flag, value in args.items() if not same(value, base.args.get(flag))}
+    return {flag: change(value, base.args.get(flag)) for flag, value in differ.items()} | _taken(base, args)
 
 
 def _streams(args: Mapping[str, Any]) -> int | None:
@@ -43,11 +43,18 @@ def _streams(args: Mapping[str, Any]) -> int | None:
     return len(sizes) if sizes == [(tokens + 1) * number for number in range(1, len(sizes) + 1)] else None
 
 
+def _sizes_in(given: Mapping[str, Any]) -> bool:
+    config = given.get("compilation-config")
+    return isinstance(config, dict) and any(name in config for name in SIZES)
+
+
 def _without_sizes(given: Mapping[str, Any]) -> dict[str, Any]:
     config = given.get("compilation-config")
     if not isinstance(config, dict):
-        return {}
-    return {"compilation-config": {key: value for key, value in config.items() if key not in SIZES}}
+        return dict(given)
+    rest = {key: value for key, value in config.items() if key not in SIZES}
+    others = {flag: value for flag, value in given.items() if flag != "compilation-config"}
+    return {**others, **({"compilation-config": rest} if rest else {})}
 
 
 def _taken(base: Instance, args: Mapping[str, Any]) -> dict[str, Any]:

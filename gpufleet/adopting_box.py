@@ -89,7 +89,7 @@ def _has(asked: Asked, service: Mapping[str, Any]) -> str | None:
 def _instead(entry: Mapping[str, Any], model: str, service: Mapping[str, Any]) -> bool:
     if entry.get("replaces"):
         return False
-    return entry["model"] == model or entry.get("port") in (service.get("ports") or ())
+    return entry["model"] == model or (entry.get("port") or 0) == service.get("port")
 
 
 def existing(fleet: Fleet, box: str, facts: Mapping[str, Any]) -> list[dict[str, Any]]:

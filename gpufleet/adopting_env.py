@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from gpufleet.adopting_item import Item
 from gpufleet.environment import CACHES
@@ -23,6 +22,7 @@ ORDINARY = re.compile(
 # The instance has its own of these; nothing of the old ones counts.
 PLACES = frozenset(["PATH", "HOME", *CACHES])
 CARDS = frozenset(["CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES"])
+BY_UUID = "cards are named by their UUIDs, in PCI order: an index means another card after a swap"
 _HUB = re.compile(r"(HF|HUGGINGFACE|HUGGING_FACE|MODELSCOPE|VLLM_USE_MODELSCOPE)(_\w+)?")
 # Variables that older versions had: what does the same now (0.24.0 and 0.27.1 do not know the first any more).
 INSTEAD = {
@@ -44,7 +44,7 @@ def entries(env: Mapping[str, str | None], planned: Instance) -> dict[str, str]:
 def _fate(name: str, value: str, planned: Instance) -> tuple[str, str] | None:
     """(kind, why) of a variable that no entry carries; None for one that it may."""
     if name in CARDS:
-        return "changed", "cards are given by their UUIDs, in PCI order: an index means another card after a swap"
+        return "changed", BY_UUID
     if name == "CUDA_HOME":
         return "changed", "the toolkit of the stack, beside the one that is there"
     if name == "LD_LIBRARY_PATH":
@@ -95,8 +95,9 @@ def items(env: Mapping[str, str | None], by_hand: bool, final: Instance) -> Iter
         else:
             yield Item("changed", key, value, new, source)
     for name, value in final.env.items():
-        if name not in env and name not in PLACES | CARDS:
-            yield Item("added", f"env.{name}", None, value, final.because.get(f"env.{name}", ""))
+        if name not in env and name not in PLACES:
+            why = BY_UUID if name in CARDS else final.because.get(f"env.{name}", "")
+            yield Item("added", f"env.{name}", None, value, why)
 
 
 def _untold(name: str, by_hand: bool) -> Iterator[Item]:
@@ -112,7 +113,3 @@ def _untold(name: str, by_hand: bool) -> Iterator[Item]:
     elif not by_hand and not ORDINARY.fullmatch(name):
         why = "it is none of the engine's, and its value was not read off the box: give it in `env` if it is needed"
         yield Item("left", f"env.{name}", "<not read>", None, why)
-
-
-def shown(value: Any) -> str:
-    return "nothing" if value is None else str(value)

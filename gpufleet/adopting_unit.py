@@ -12,7 +12,7 @@ LIMITS = (
     *("OOMScoreAdjust", "RuntimeMaxSec", "WatchdogSec", "OnFailure"),
 )
 COMMANDS = ("ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
-RESTART = "on-failure: after five starts within half an hour it stays down, and says so"
+RESTART = "after five starts within half an hour it stays down, and says so"
 
 
 def items(service: Mapping[str, Any], name: str) -> Iterator[Item]:
@@ -31,7 +31,8 @@ def items(service: Mapping[str, Any], name: str) -> Iterator[Item]:
         yield Item("changed", "unit.Restart", restart, "on-failure", RESTART)
     for key in ("StandardOutput", "StandardError"):
         value = last(key)
-        if value is not None and value.startswith(("append:", "file:", "truncate:")):
+        again = key == "StandardError" and value == last("StandardOutput")
+        if value is not None and value.startswith(("append:", "file:", "truncate:")) and not again:
             path = value.partition(":")[2]
             why = f"`gpufleet logs` shows it, journald keeps it within bounds; {path} stays as it is"
             yield Item("changed", f"unit.{key}", value, "journal", why)

@@ -69,6 +69,9 @@ def whole(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]], inventory
         yield from (f"  {item.level}: {item.label}: {item.message}. {item.remedy}" for item in findings)
         yield ""
     pages = [item.page for item in looked.services if item.page and item.page.text is not None]
+    broken = [page for page in pages if page.problems]
+    if written:
+        yield from (f"{page.model.name}: no page is written before that is put right" for page in broken)
     if pages and not written:
         yield f"first the pages of its models: `gpufleet adopt {inventory} {box} --write` writes them:"
         yield from (f"  files/models/{page.model.name}.yaml" for page in pages)
@@ -86,8 +89,7 @@ def headline(service: Mapping[str, Any]) -> str:
         who = f"{who} of the user {service.get('user')}"
     engine = TITLES.get(service["engine"], service["engine"])
     parts = [f"{engine} {version(service) or ''}".strip(), f"user {service.get('user')}", f"pid {service['pid']}"]
-    ports = service.get("ports") or []
-    parts += [f"port {', '.join(map(str, ports))}"] if ports else ["no port"]
+    parts.append(f"port {service['port']}" if service.get("port") else "no port")
     if service.get("enabled"):
         parts.append("starts at boot" if service["enabled"] == "enabled" else f"at boot: {service['enabled']}")
     served = service.get("served") or {}
@@ -172,7 +174,7 @@ def document(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]]) -> dic
 
 def _service(found: Adopted) -> dict[str, Any]:
     service = found.service
-    keys = ("unit", "scope", "fragment", "enabled", "engine", "user", "pid", "ports")
+    keys = ("unit", "scope", "fragment", "enabled", "engine", "user", "pid", "port")
     told = {key: service.get(key) for key in keys}
     told["version"] = version(service)
     told["names"] = (service.get("served") or {}).get("names")

@@ -23,14 +23,15 @@ TOLD = re.compile(
     r"CONDA_PREFIX|CONDA_DEFAULT_ENV|DO_NOT_TRACK|MALLOC_.*|MAX_JOBS|TMPDIR|CC|CXX|CUDA|NUMEXPR_.*|OPENBLAS_.*"
 )
 LONGEST = 100_000  # bytes of a file of flags
+PORTS = {"vllm": 8000, "lmdeploy": 23333, "llama.cpp": 8080, "ollama": 11434, "sglang": 30000}  # where none is given
 
 
 def run(spec: dict, roots: Optional[Roots] = None) -> dict:
     """{"services": [each server that runs], "idle": [units that would start one]}; gpufleet's own are left out.
 
-    A service has "engine", "pid", "pids" (it and all that it started), "user", what hostkit.adoptable_unit tells of its
-    unit, and of an engine that is adopted "words" (its model and flags), "config" (its file of flags), "env" (None: the
-    value stays here), "cwd", "ports", "served", "runtime" and "model".
+    A service has "engine", "pid", "pids" (it and all that it started), "user", "port", what hostkit.adoptable_unit
+    tells of its unit, and of an engine that is adopted "words" (its model and flags), "config" (its file of flags),
+    "env" (None: the value stays here), "cwd", "served", "runtime" and "model".
     """
     root = roots or Roots()
     ports = listeners.read(root)["ports"]
@@ -46,7 +47,7 @@ def run(spec: dict, roots: Optional[Roots] = None) -> dict:
     for pid in first:
         family = [other for other in commands if other == pid or pid in ancestors(other, parents)]
         service = {"engine": servers[pid].engine, "pid": pid, "pids": family, **places[pid]}
-        service["ports"] = sorted(int(port) for port, owner in ports.items() if owner["pid"] in family)
+        service["port"] = port_of(servers[pid], [int(port) for port, owner in ports.items() if owner["pid"] in family])
         services.append({**service, **details(root, pid, commands[pid], servers[pid], service, units)})
     return {"services": services, "idle": adoptable_unit.idle(root, of_system)}
 
@@ -61,7 +62,7 @@ def details(roots: Roots, pid: int, command: list, server: argv.Server, service:
     found: dict = {"user": user, **of_unit(roots, service, home, units, secrets)}
     if server.engine in argv.ADOPTED and service["scope"] != "container":
         cwd = roots.link_or_none("/proc/{}/cwd".format(pid)) or "/"
-        served = names(server, env, service["ports"])
+        served = names(server, env, service["port"])
         given = model_of(server) or served["root"]
         runtime = adoptable_runtime.read(roots, pid, command, env)
         found.update(words=words, config=config(roots, server, cwd, secrets), cwd=cwd, served=served, runtime=runtime)
@@ -99,14 +100,19 @@ def model_of(server: argv.Server) -> Optional[str]:
     return first or named
 
 
-def names(server: argv.Server, env: dict, ports: list) -> dict:
+def port_of(server: argv.Server, listening: list) -> Optional[int]:
+    """The port that it serves on: its processes listen on others too, for one another."""
+    given = argv.flag(server.words, "--port", "--server-port") or ""
+    wanted = int(given) if given.isdigit() else PORTS.get(server.engine)
+    return wanted if wanted in listening else min(listening, default=None)
+
+
+def names(server: argv.Server, env: dict, port: Optional[int]) -> dict:
     """What it answers to, asked at its port."""
+    if port is None:
+        return {"names": None, "root": None, "error": "it listens on no port"}
     host = argv.flag(server.words, "--host", "--server-name")
     key = argv.flag(server.words, "--api-key", "--api-keys") or env.get("VLLM_API_KEY")
-    given = argv.flag(server.words, "--port", "--server-port") or ""
-    port = int(given) if given.isdigit() and int(given) in ports else min(ports, default=0)
-    if not port:
-        return {"names": None, "root": None, "error": "it listens on no port"}
     everywhere = host in (None, "", "0.0.0.0", "::", "localhost")  # noqa: S104 - it is compared, not listened on
     return adoptable_names.read("127.0.0.1" if everywhere else str(host), port, key)
 
