@@ -237,7 +237,7 @@ def test_secrets_are_named_and_not_carried(tmp_path: Path) -> None:
     ],
 )
 def test_what_no_unit_of_the_system_starts_is_stopped_by_its_owner(tmp_path: Path, cgroup: str, words: str) -> None:
-    found = one(adopted(small(tmp_path, [], cgroup=cgroup), cpu_facts()))
+    found = one(adopted(small(tmp_path, [], cgroup=f"/user.slice/user-1000.slice/{cgroup}"), cpu_facts()))
     assert found.entry is not None and "replaces" not in found.entry
     assert found.stop is not None and words in found.stop
 
@@ -327,9 +327,9 @@ def test_two_services_of_one_box_are_two_entries(tmp_path: Path) -> None:
 def test_other_cards_than_now_are_told(tmp_path: Path) -> None:
     known = facts("quad-3090-two-pairs")
     for gpu in known["gpus"]:
-        gpu["processes"] = [{"pid": 900, "memory_mib": 21000}] if gpu["index"] in (2, 3) else []
+        gpu["processes"] = [{"pid": 900, "memory_mib": 21000}] if gpu["index"] in (1, 3) else []
     found = one(adopted(by_hand(tmp_path, "C"), known))
-    assert told(found, "changed")["gpus"].startswith("[2, 3] [0, 1]")
+    assert told(found, "changed")["gpus"].startswith("[1, 3] [0, 2]")
 
 
 def test_a_file_in_a_home_that_a_flag_names_is_told(tmp_path: Path) -> None:
