@@ -95,7 +95,7 @@ def items(env: Mapping[str, str | None], by_hand: bool, final: Instance) -> Iter
         else:
             yield Item("changed", key, value, new, source)
     for name, value in final.env.items():
-        if name not in env and name not in PLACES:
+        if name not in env and name not in PLACES and name != "CUDA_DEVICE_ORDER":
             why = BY_UUID if name in CARDS else final.because.get(f"env.{name}", "")
             yield Item("added", f"env.{name}", None, value, why)
 

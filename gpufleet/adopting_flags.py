@@ -40,6 +40,13 @@ INSIDE = {
 }
 # Lengths may be written `100k` (1,000) or `100K` (1,024); with a decimal point only the former (vLLM, arg_utils.py).
 LENGTHS = ("max-model-len", "max-num-batched-tokens", "max-num-seqs")
+NAMES = (
+    "served-model-name",
+    "model-name",
+    "tokenizer",
+    "chat-template",
+    "quantization",
+)  # texts, whatever they look like
 UNITS = {"k": 1000, "m": 1000**2, "g": 1000**3, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)([kmgKMG])")
 _NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][-+]?\d+)?")
@@ -114,6 +121,8 @@ def _put(found: Written, flag: str, below: str, values: list[str], table: Engine
         found.args[name] = not negative
     elif known is not None and known.kind == "switch":
         found.args[name] = (values[0].lower() in ("true", "1", "yes")) != negative
+    elif name in NAMES:
+        found.args[name] = values[0] if len(values) == 1 else values
     elif len(values) > 1:
         found.args[name] = [_typed(value) for value in values]
     elif known is not None and known.kind == "commas":
@@ -177,7 +186,7 @@ def _page(found: Written, text: str, table: Engine | None) -> None:
             negative = known is not None and flag.startswith("no-") and flag not in known.names
             if isinstance(value, bool):
                 found.args[name] = not negative
-            elif isinstance(value, str) and known is not None and known.kind != "commas":
+            elif isinstance(value, str) and name not in NAMES and (known is None or known.kind != "commas"):
                 found.args[name] = _length(value) if name in LENGTHS else _typed(value)
             else:
                 found.args[name] = value

@@ -36,9 +36,9 @@ def lines(found: Adopted) -> Iterator[str]:
     for line in [*page.problems, *(f"note: {note}" for note in page.notes)]:
         yield f"  {line}"
     yield f"  by {instance.stack.name} on {_cards(instance.gpus)}, port {instance.port}"
-    same = [item for item in found.items if item.kind == "default"]
-    if same:
-        yield f"  so by default already ({len(same)}): {', '.join(item.key for item in same)}"
+    keys = [item.key for item in found.items if item.kind == "default"]
+    if same := list(dict.fromkeys(key if key.startswith("env.") else key.partition(".")[0] for key in keys)):
+        yield f"  so by default already ({len(same)}): {', '.join(same)}"
     for kind, heading in HEADINGS.items():
         chosen = [item for item in found.items if item.kind == kind]
         if chosen:
