@@ -21,7 +21,6 @@ from gpufleet.instance import Instance
 from gpufleet.models import Model
 from gpufleet.plan import BoxPlan, plan_box
 from gpufleet.recipe import Engine
-from gpufleet.settings import Serve
 from gpufleet.stacks import Stack
 from gpufleet.traits import arch
 
@@ -60,7 +59,7 @@ class Asked:
 
     def plan(self, entry: Mapping[str, Any]) -> BoxPlan:
         """The plan of the box with this entry more. Raises ConfigError."""
-        serve = [*self.before, planned_part(entry)]
+        serve = [*self.before, entry]
         box, layers = self.fleet.boxes[self.box], self.fleet.layers
         return plan_box(box, self.facts, layers, self.fleet.stacks, self.models, {"serve": serve}, given_by=SOURCE)
 
@@ -75,11 +74,6 @@ class Asked:
         if found is None:
             raise ConfigError([f"the plan of {self.box} has no instance for it: `gpufleet plan` says what is unplaced"])
         return found
-
-
-def planned_part(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What of an entry decides flags and variables."""
-    return {key: value for key, value in entry.items() if key in Serve.model_fields}
 
 
 def why_not(service: Mapping[str, Any]) -> str | None:

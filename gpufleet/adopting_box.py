@@ -53,14 +53,14 @@ def adopt_all(
     asked = Asked(fleet, box, facts, fleet.models)
     for service in services:
         new = [item.entry for item in found if item.entry is not None]
-        asked.before = [*kept, *map(adopting.planned_part, new)]
+        asked.before = [*kept, *new]
         one = _one(asked, service, text_of, [item.instance.name for item in found if item.instance])
         kept = [entry for entry in kept if entry in asked.before]
         found.append(one)
     new = [item.entry for item in found if item.entry is not None]
     if not new:
         return Looked(found, kept, None)
-    asked.before = [*kept, *map(adopting.planned_part, new[:-1])]
+    asked.before = [*kept, *new[:-1]]
     return Looked(found, kept, checked_plan(asked.plan(new[-1])))
 
 

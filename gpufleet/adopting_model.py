@@ -19,6 +19,7 @@ from gpufleet.schema import PATH, read
 
 # What two checkpoints of the same name must have in common to be taken for the same.
 SHAPE = ("family", "layers", "hidden_size", "heads", "kv_heads", "head_dim", "vocab_size", "experts", "quantization")
+PRIVATE = ("/tmp/", "/var/tmp/")  # noqa: S108 - nothing is written there; the unit's PrivateTmp hides the box's
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def find(
     architecture = None if isinstance(shape, str) else shape.architecture
     notes = [f"its architecture is left out: {shape}"] if isinstance(shape, str) else list(shape.notes)
     problems = [item.line for item in facts.damage] + [item.line for item in facts.unread]
+    if path.startswith(PRIVATE):
+        problems.append(f"error: {path} is in a directory that services have their own of. Move the model.")
     problems += [f"error: {item['file']} {item['cause']}. {item['remedy']}." for item in found.get("closed") or []]
 
     def made(model: Model, text: str | None, of: str) -> Page:

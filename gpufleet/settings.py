@@ -31,6 +31,20 @@ Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")
 
 Watts = Annotated[int, Field(ge=1, le=10_000)]
 Governor = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,15}$")]
+
+
+def _of_the_owner(unit: str) -> str:
+    if unit.startswith("gpufleet-"):
+        raise ValueError("is a unit of gpufleet's own; take its instance out of `serve`")
+    return unit
+
+
+# A service as systemd names it.
+OwnersUnit = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*(@[A-Za-z0-9:_.\\-]+)?\.service$", max_length=255),
+    AfterValidator(_of_the_owner),
+]
 Swappiness = Annotated[int, Field(ge=0, le=200)]
 Keep = Annotated[int, Field(ge=2, le=100)]  # with fewer there is no way back
 
@@ -48,6 +62,7 @@ class Serve(Data):
     streams: Streams | None = None
     args: Args = {}
     env: Env = {}
+    replaces: list[OwnersUnit] = []  # units of the owner's whose place it takes
 
 
 class Host(Data):

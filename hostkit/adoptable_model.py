@@ -43,7 +43,8 @@ def locate(roots: Roots, given: str, cwd: str, home: str, env: Mapping[str, str]
     for cache in hub_caches(home, env):
         folder = "{}/models--{}".format(cache, given.replace("/", "--"))
         named = roots.text_or_none("{}/refs/{}".format(folder, revision or "main"))
-        commit = (named or revision or "").strip()
+        there = roots.names(folder + "/snapshots")
+        commit = (named or revision or (there[0] if len(there) == 1 else "")).strip()
         if commit and os.path.isdir(roots.path("{}/snapshots/{}".format(folder, commit))):
             return "{}/snapshots/{}".format(folder, commit), given, commit
     for cache in scope_caches(home, env):

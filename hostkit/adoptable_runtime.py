@@ -16,7 +16,11 @@ _DIST = re.compile(r"(.+?)-(.+)\.(?:dist|egg)-info")
 def read(roots: Roots, pid: int, words: Sequence[str], env: Mapping[str, str]) -> dict:
     """{"python", "folders", "versions": {package: version}}; a folder that is first wins, as in Python."""
     python = interpreter(roots, words, env)
-    folders = list(dict.fromkeys(_mapped(roots, pid) + _below(roots, python) + _user(roots, env)))
+    script = words[1] if len(words) > 1 else ""
+    below = _below(roots, script) + _below(
+        roots, python
+    )  # an environment's own script may be run by the system's Python
+    folders = list(dict.fromkeys(_mapped(roots, pid) + below + _user(roots, env)))
     versions: dict = {}
     for folder in folders:
         for name in roots.names(folder):

@@ -22,7 +22,7 @@ KEPT = frozenset(
     + ["MemoryMax", "MemoryHigh", "CPUQuota", "CPUAffinity", "AllowedCPUs", "NUMAPolicy", "NUMAMask", "Nice"]
     + ["LimitNOFILE", "LimitMEMLOCK", "OOMScoreAdjust", "RuntimeMaxSec", "WatchdogSec"]
 )
-_CONTINUED = re.compile(r"\\\n[ \t]*")
+_CONTINUED = re.compile(r"[ \t]*\\\n[ \t]*")
 
 
 def place(roots: Roots, pid: int) -> dict:
@@ -99,7 +99,7 @@ def idle(roots: Roots, running: Sequence[str]) -> list:
     found = []
     for folder in FOLDERS:
         for name in roots.names(folder):
-            if not name.endswith(".service") or name in running or OURS.match(name):
+            if not name.endswith(".service") or name.endswith("@.service") or name in running or OURS.match(name):
                 continue
             path = "{}/{}".format(folder, name)
             if os.path.islink(roots.path(path)):  # another name of a unit, or a mask

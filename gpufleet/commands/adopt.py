@@ -33,12 +33,13 @@ def adopt(inventory: Path, box: str, as_json: bool, write: bool, force: bool) ->
     served from where it lies: its files are checked, not fetched and not moved.
 
     Nothing is changed on the box but /opt/gpufleet/kit, and the inventory is not edited: the lines for it are printed.
+    Facts of a box of which none are known are kept in inventory/facts, as `gpufleet discover` does.
     The next deploy then stops the old unit, and starts it again when the gate does not pass.
 
     Exit codes: 0 done, also when nothing is found; 1 the box cannot be looked at, or a model is not whole; 2 the call
     or the configuration is wrong; 130 interrupted.
     """
-    from gpufleet import adopting_box, adopting_view
+    from gpufleet import adopting_box, adopting_view, known
 
     with configuration():
         fleet = reach.fleet_of(inventory)
@@ -50,6 +51,8 @@ def adopt(inventory: Path, box: str, as_json: bool, write: bool, force: bool) ->
         if box not in answers:
             reach.finish(boxes, reach.shown(fleet), BOX_FAILED)
         facts, answer = boxes.facts[box], answers[box]
+        if box not in fleet.facts:  # for `gpufleet plan`; what is known already stays, so that a change is noticed
+            known.keep(fleet.facts_folder, box, facts)
         looked = adopting_box.adopt_all(fleet, box, facts, answer["services"], _text)
         if write:
             _write(fleet, looked, force, as_json)

@@ -102,6 +102,14 @@ def test_what_is_printed_and_that_nothing_is_written(owner: Path, boxes: Boxes) 
     assert list((owner / "files/models").iterdir()) == []
 
 
+def test_facts_of_a_new_box_are_kept_for_the_plan_and_others_stay(owner: Path, boxes: Boxes) -> None:
+    assert adopt().exit_code == 0
+    kept = owner / "inventory/facts/home/one.json"
+    assert json.loads(kept.read_text())["hostname"] == "box"
+    kept.write_text(kept.read_text().replace('"cores": 8', '"cores": 4'))
+    assert adopt().exit_code == 0 and '"cores": 4' in kept.read_text()
+
+
 def test_what_it_writes_and_prints_is_a_fleet_that_plans_so(owner: Path, boxes: Boxes) -> None:
     done = adopt("--write")
     assert done.exit_code == 0, done.output

@@ -17,7 +17,7 @@ from gpufleet.models import Model
 from gpufleet.plan import plan_box
 from hostkit import model_check
 from tests.unit import tiny_checkpoint
-from tests.unit.adopted_boxes import BOXES, SYSTEMD, UNIT, HandMade, by_hand, facts, fleet
+from tests.unit.adopted_boxes import BOXES, SYSTEMD, UNIT, HandMade, by_hand, facts, fleet, qwen_awq
 from tests.unit.fleets import cpu_facts
 from tests.unit.test_reference_boxes import BOX_A, BOX_B, BOX_C, ENV_A, ENV_B, ENV_C
 
@@ -291,6 +291,30 @@ def test_a_damaged_model_is_told_and_is_a_problem(tmp_path: Path) -> None:
     assert any("truncated" in line for line in found.page.problems)
 
 
+def test_a_model_where_services_do_not_see_it_is_a_problem(tmp_path: Path) -> None:
+    box = HandMade(tmp_path)
+    box.process(812, [*SERVE, "/var/tmp/Tiny"], SYSTEMD, SYSTEM, [8000])
+    tiny_checkpoint.checkpoint(tmp_path / "var/tmp/Tiny")
+    found = one(adopted(box, cpu_facts()))
+    assert found.page is not None and "Move the model" in found.page.problems[0]
+
+
+def test_lmdeploy_is_adopted_by_its_own_flags(tmp_path: Path) -> None:
+    box = HandMade(tmp_path)
+    words = ["/opt/l/bin/python", "/opt/l/bin/lmdeploy", "serve", "api_server", "/srv/models/Q", "--tp", "2"]
+    words += ["--session-len", "32768", "--quant-policy", "8", "--server-port", "23333", "--model-name", "medium"]
+    box.unit("lm.service", UNIT.format(command="lmdeploy", more=""))
+    box.process(812, words, SYSTEMD, "/system.slice/lm.service", [23333])
+    box.runtime("/opt/l", lmdeploy="0.18.0")
+    box.checkpoint("/srv/models/Q", *qwen_awq())
+    found = one(adopted(box, facts("dual-2080ti-nv2")))
+    assert found.entry is not None and found.instance is not None
+    assert found.entry["stack"] == found.instance.stack.name == "lmdeploy-0.18.0"
+    assert found.entry["replaces"] == ["lm.service"] and found.instance.port == 23333
+    told_ = {flag: found.instance.args[flag] for flag in ("tp", "session-len", "quant-policy", "model-name")}
+    assert told_ == {"tp": 2, "session-len": 32768, "quant-policy": 8, "model-name": "medium"}
+
+
 def test_a_page_that_names_the_folder_is_used_as_it_is(tmp_path: Path) -> None:
     box = by_hand(tmp_path, "A1")
     (tmp_path / "srv/models").mkdir(parents=True)
@@ -345,10 +369,8 @@ def test_the_plan_with_the_entry_is_what_a_deploy_would_make(tmp_path: Path) -> 
     assert instance.args == found.instance.args and instance.env == found.instance.env
     whole = fleet(tmp_path, "box")
     whole.models[found.page.model.name] = found.page.model
-    entry = {key: value for key, value in (found.entry or {}).items() if key != "replaces"}
-    again = plan_box(
-        fleet(tmp_path, "box", serve=[entry]).boxes["box"], facts("dual-2080ti-nv2"), {}, whole.stacks, whole.models
-    )
+    box = fleet(tmp_path, "box", serve=[found.entry]).boxes["box"]
+    again = plan_box(box, facts("dual-2080ti-nv2"), {}, whole.stacks, whole.models)
     assert again.instances[0].args == instance.args
 
 
