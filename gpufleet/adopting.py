@@ -34,6 +34,7 @@ SOURCE = "adopt"
 class Adopted:
     """What became of one service.
 
+    + service: as hostkit.adoptable tells of it, with "gpus": the cards that it has memory of
     + entry: of `serve`, None where `why_not` says why there is none; + items: all that is said of it
     + stop: how it is stopped by hand, where no unit of the system starts it
     """
@@ -118,12 +119,12 @@ def adopt(asked: Asked, service: Mapping[str, Any], page: Page, names: Collectio
     stack = asked.instance(entry).stack
     old = _written(service, stack)
     args, told = renewed(old.args, stack.table)
-    _named(args, service, old, dialect.served_name, dialect.port, page)
+    _named(args, service, old, dialect.served_name, page)
     named = args.pop(dialect.port, None)
     if port := named or service["port"]:
         entry["port"] = port
     _size(asked, entry, args.pop(dialect.tensor_parallel, 1))
-    ids = args.pop("device-ids", None)
+    args.pop("device-ids", None)  # of the plan, where the stack wants it
     if service.get("scope") == "system" and service.get("unit") and not service.get("transient"):
         entry["replaces"] = [service["unit"]]
     adopting_args.fill(asked.instance, entry, args)
@@ -133,9 +134,9 @@ def adopt(asked: Asked, service: Mapping[str, Any], page: Page, names: Collectio
     final = asked.instance(entry)
     items = [
         *adopting_told.of_engine(version(service), final),
-        *adopting_told.of_flags(old, args, told, final, ids),
+        *adopting_told.of_flags(old, args, told, final),
         *adopting_env.items(service.get("env") or {}, service.get("scope") != "system", final),
-        *adopting_told.of_cards(asked.facts, service, final),
+        *adopting_told.of_cards(service.get("gpus") or [], final),
         *adopting_unit.items(service, final.name),
     ]
     return Adopted(service, entry, None, page, final, items, adopting_unit.by_hand(service))
@@ -169,7 +170,7 @@ def _written(service: Mapping[str, Any], stack: Stack) -> Written:
     return found
 
 
-def _named(args: dict[str, Any], service: Mapping[str, Any], old: Written, flag: str, port: str, page: Page) -> None:
+def _named(args: dict[str, Any], service: Mapping[str, Any], old: Written, flag: str, page: Page) -> None:
     """The names that clients use now: without a flag the engine answers to the model as it was given."""
     served = (service.get("served") or {}).get("names")
     if args.get(flag) is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpufleet import adopting
 from gpufleet.adopting import Adopted, Asked
+from gpufleet.adopting_item import Item
 from gpufleet.adopting_model import find
+from gpufleet.adopting_told import held
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
@@ -51,12 +53,13 @@ def adopt_all(
     found: list[Adopted] = []
     kept = existing(fleet, box, facts)
     asked = Asked(fleet, box, facts, fleet.models)
-    for service in services:
+    told = [{**service, "gpus": held(facts, service.get("pids") or ())} for service in services]
+    for service in told:
         new = [item.entry for item in found if item.entry is not None]
         asked.before = [*kept, *new]
         one = _one(asked, service, text_of, [item.instance.name for item in found if item.instance])
         kept = [entry for entry in kept if entry in asked.before]
-        found.append(one)
+        found.append(_with_others(one, told))
     new = [item.entry for item in found if item.entry is not None]
     if not new:
         return Looked(found, kept, None)
@@ -76,6 +79,17 @@ def _one(asked: Asked, service: Mapping[str, Any], text_of: Callable[[Model], st
         return adopting.adopt(asked, service, page, names)
     except ConfigError as error:
         return Adopted(service, why_not="; ".join(error.problems))
+
+
+def _with_others(found: Adopted, services: Sequence[Mapping[str, Any]]) -> Adopted:
+    """With a word on other servers that its unit starts, too."""
+    unit, pid = found.service.get("unit"), found.service["pid"]
+    others = [item["pid"] for item in services if unit and item.get("unit") == unit and item["pid"] != pid]
+    if found.entry is None or not others or "replaces" not in found.entry:
+        return found
+    pids = ", ".join(map(str, others))
+    why = f"it starts other servers, too (pid {pids}): all stop when the first instance takes its place"
+    return replace(found, items=[*found.items, Item("left", "unit", unit, None, why)])
 
 
 def _has(asked: Asked, service: Mapping[str, Any]) -> str | None:

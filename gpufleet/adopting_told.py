@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from gpufleet.adopting_args import BETTER
@@ -28,9 +28,13 @@ def of_engine(old: str | None, final: Instance) -> Iterator[Item]:
 
 
 def of_flags(
-    old: Written, args: Mapping[str, Any], told: Mapping[str, tuple[str, str]], final: Instance, ids: Any
+    old: Written, args: Mapping[str, Any], told: Mapping[str, tuple[str, str]], final: Instance
 ) -> Iterator[Item]:
-    """What is said of each flag of the old service, and of those it does not have; leaf by leaf."""
+    """What is said of each flag of the old service, and of those it does not have; leaf by leaf.
+
+    + old: as they were given; + args: those that the engine knows, without what settings of their own are for
+    + told: what became of the others, see adopting_renamed
+    """
     before, after = leaves(args), leaves(final.args)
     dialect = DIALECTS[final.stack.engine]
     computed = {dialect.port, dialect.tensor_parallel, "device-ids"}
@@ -46,15 +50,13 @@ def of_flags(
             why = f"the service runs as gpufleet, and sees nothing of {value.split('/')[1]}: put the file elsewhere"
             yield Item("left", flag, value, new, why)
     for flag in sorted(computed & set(old.args)):
-        if flag in after:
-            value, new, why = old.args[flag], after[flag], final.because.get(flag, "")
-            kind = "default" if same(value, new) and "serve entry" not in why else "entry"
-            if flag == "device-ids" and not same(value, new):
-                yield Item("changed", flag, value, new, "indexes within CUDA_VISIBLE_DEVICES, which has UUIDs")
-            else:
-                yield Item("default" if kind == "default" else "entry", flag, value, new, why)
-        elif flag == "device-ids":
-            yield Item("changed", flag, ids, None, "the instance's cards are its CUDA_VISIBLE_DEVICES, by UUID")
+        value, new, why = old.args[flag], after.get(flag), final.because.get(flag, "")
+        if flag == "device-ids" and not same(value, new):
+            yield Item("changed", flag, value, new, "the instance's cards are its CUDA_VISIBLE_DEVICES, by UUID")
+        elif not same(value, new):
+            yield Item("changed", flag, value, new, why or "the plan leaves it out")
+        else:
+            yield Item("entry" if "serve entry" in why else "default", flag, value, new, why)
     for flag, value in after.items():
         if flag not in before and flag not in old.args:
             source = final.because.get(flag, "")
@@ -88,14 +90,17 @@ def _over(final: Instance, dotted: str) -> str:
     return f"over {shown[-1].value} by {shown[-1].source}" if shown else "nothing else gives it"
 
 
-def of_cards(facts: Mapping[str, Any], service: Mapping[str, Any], final: Instance) -> Iterator[Item]:
-    """Which cards it has now, where the instance gets others."""
-    pids = set(service.get("pids") or ())
-    has = [
+def held(facts: Mapping[str, Any], pids: Collection[int]) -> list[int]:
+    """The cards on which one of these processes has memory."""
+    return [
         gpu["index"]
         for gpu in facts.get("gpus") or []
         if any(item.get("pid") in pids for item in gpu.get("processes") or [])
     ]
-    if has and has != sorted(final.gpus):
+
+
+def of_cards(has: Sequence[int], final: Instance) -> Iterator[Item]:
+    """Which cards it has now, where the instance gets others."""
+    if has and list(has) != sorted(final.gpus):
         why = "the best-joined that are free; the order of the entries decides which has the first choice"
-        yield Item("changed", "gpus", has, sorted(final.gpus), why)
+        yield Item("changed", "gpus", list(has), sorted(final.gpus), why)

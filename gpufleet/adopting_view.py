@@ -90,6 +90,8 @@ def headline(service: Mapping[str, Any]) -> str:
     engine = TITLES.get(service["engine"], service["engine"])
     parts = [f"{engine} {version(service) or ''}".strip(), f"user {service.get('user')}", f"pid {service['pid']}"]
     parts.append(f"port {service['port']}" if service.get("port") else "no port")
+    if service.get("gpus"):
+        parts.append(_cards(service["gpus"]))
     if service.get("enabled"):
         parts.append("starts at boot" if service["enabled"] == "enabled" else f"at boot: {service['enabled']}")
     served = service.get("served") or {}
@@ -174,7 +176,7 @@ def document(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]]) -> dic
 
 def _service(found: Adopted) -> dict[str, Any]:
     service = found.service
-    keys = ("unit", "scope", "fragment", "enabled", "engine", "user", "pid", "port")
+    keys = ("unit", "scope", "fragment", "enabled", "engine", "user", "pid", "port", "gpus")
     told = {key: service.get(key) for key in keys}
     told["version"] = version(service)
     told["names"] = (service.get("served") or {}).get("names")

@@ -348,12 +348,22 @@ def test_two_services_of_one_box_are_two_entries(tmp_path: Path) -> None:
     assert looked.planned is not None and len(looked.planned.plan.instances) == 2
 
 
+def test_a_unit_that_starts_two_servers_is_told(tmp_path: Path) -> None:
+    box = small(tmp_path, ["--served-model-name", "a", "--port", "8000"])
+    words = [*SERVE, "/srv/models/Tiny-Model", "--served-model-name", "b", "--port", "8001"]
+    box.process(950, words, SYSTEMD, SYSTEM, [8001])
+    looked = adopted(box, cpu_facts())
+    assert ["950" in told(found, "left").get("unit", "") for found in looked.services] == [True, False]
+    assert "812" in told(looked.services[1], "left")["unit"]
+
+
 def test_other_cards_than_now_are_told(tmp_path: Path) -> None:
     known = facts("quad-3090-two-pairs")
     for gpu in known["gpus"]:
         gpu["processes"] = [{"pid": 900, "memory_mib": 21000}] if gpu["index"] in (1, 3) else []
     found = one(adopted(by_hand(tmp_path, "C"), known))
     assert told(found, "changed")["gpus"].startswith("[1, 3] [0, 2]")
+    assert "GPU 1, 3" in adopting_view.headline(found.service)
 
 
 def test_a_file_in_a_home_that_a_flag_names_is_told(tmp_path: Path) -> None:
