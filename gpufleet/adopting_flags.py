@@ -12,8 +12,8 @@ import yaml
 
 from gpufleet import yaml_page
 from gpufleet.engines import Engine
+from gpufleet.masking import HIDDEN
 from gpufleet.spelling import given
-from hostkit.adoptable_secrets import HIDDEN
 
 # Short names of vLLM's flags (files/engines/vllm-*.txt, last column); those of lmdeploy are its long ones.
 SHORT = {

@@ -66,7 +66,7 @@ def whole(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]], inventory
     findings = [item for item in looked.planned.findings if item.level != "info"]
     if findings:
         yield "what the rules say of the plan with it:"
-        yield from (f"  {item.level}: {item.label}: {item.message}. {item.remedy}" for item in findings)
+        yield from (f"  {item.level}: {item.label}: {item.message}: {item.remedy}" for item in findings)
         yield ""
     pages = [item.page for item in looked.services if item.page and item.page.text is not None]
     broken = [page for page in pages if page.problems]
@@ -79,7 +79,8 @@ def whole(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]], inventory
     yield ""
     yield from (f"    {line}" for line in for_inventory(looked.entries, looked.kept))
     yield ""
-    yield f"`gpufleet plan {inventory} --limit {box}` shows what that comes to, `gpufleet deploy {inventory}` does it"
+    yield f"`gpufleet plan {inventory} --limit {box}` shows what that comes to, and"
+    yield f"`gpufleet deploy {inventory} --limit {box}` does it"
 
 
 def headline(service: Mapping[str, Any]) -> str:

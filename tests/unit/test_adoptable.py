@@ -189,6 +189,10 @@ def test_what_the_controller_would_hide_the_box_hides_too(name: str) -> None:
         assert is_secret(name, anywhere) or not masking.is_secret(name, anywhere)
 
 
+def test_the_controller_knows_the_mark_of_the_box() -> None:
+    assert HIDDEN == masking.HIDDEN
+
+
 @pytest.mark.parametrize("name", ["tokenizer", "eos-token", "max-num-batched-tokens", "TOKENIZERS_PARALLELISM"])
 def test_words_of_tokenizers_are_no_secrets(name: str) -> None:
     assert not is_secret(name)
