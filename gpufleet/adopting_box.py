@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpufleet import adopting
+from gpufleet import adopting, paths
 from gpufleet.adopting import Adopted, Asked
 from gpufleet.adopting_item import Item
 from gpufleet.adopting_model import find
@@ -114,7 +114,10 @@ def existing(fleet: Fleet, box: str, facts: Mapping[str, Any]) -> list[dict[str,
 
 
 def elsewhere(fleet: Fleet, box: str) -> set[str]:
-    """Names of models that other boxes serve, or any group does."""
+    """Names of models whose pages must go on meaning what they mean: those that other boxes or groups serve, and those
+    of folders that are stronger than the fleet's own, where a page of that name would not count."""
     data: list[Mapping[str, Any]] = [other.data for other in fleet.boxes.values() if other.name != box]
     data += [layer.values for layers in fleet.layers.values() for layer in layers]
-    return {item if isinstance(item, str) else item["model"] for each in data for item in each.get("serve") or ()}
+    served = {item if isinstance(item, str) else item["model"] for each in data for item in each.get("serve") or ()}
+    weaker = {folder.resolve() for folder in paths.model_folders(fleet.root)}
+    return served | {model.name for model in fleet.models.values() if model.path.parent.resolve() not in weaker}

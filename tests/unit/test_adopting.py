@@ -336,6 +336,17 @@ def test_a_page_that_other_boxes_go_by_stays_theirs(tmp_path: Path) -> None:
     assert found.instance is not None and found.instance.args == BOX_A
 
 
+def test_a_page_of_a_folder_that_is_stronger_is_not_shadowed(tmp_path: Path) -> None:
+    box, whole = by_hand(tmp_path, "A1"), fleet(tmp_path, "box")
+    own = whole.models["qwen3.8-27b-awq"]
+    copy = tmp_path / "more" / own.path.name
+    copy.parent.mkdir()
+    copy.write_text(text_of(own))
+    whole.models[own.name] = own.model_copy(update={"path": copy})
+    found = one(adopting_box.adopt_all(whole, "box", facts("dual-2080ti-nv2"), box.look()["services"], text_of))
+    assert found.page is not None and found.page.model.name == "qwen3.8-27b-awq-box"
+
+
 def test_two_services_of_one_box_are_two_entries(tmp_path: Path) -> None:
     box = small(tmp_path, ["--served-model-name", "a", "--port", "8000"])
     box.unit("second.service", UNIT.format(command="/opt/vllm/bin/vllm serve", more=""))
