@@ -57,7 +57,9 @@ def adopt_all(
     for service in told:
         new = [item.entry for item in found if item.entry is not None]
         asked.before = [*kept, *new]
-        one = _one(asked, service, text_of, [item.instance.name for item in found if item.instance])
+        names = [item.instance.name for item in found if item.instance]
+        why = adopting.why_not(service) or _has(kept, service)
+        one = Adopted(service, why_not=why) if why else _one(asked, service, text_of, names)
         kept = [entry for entry in kept if entry in asked.before]
         found.append(_with_others(one, told))
     new = [item.entry for item in found if item.entry is not None]
@@ -68,9 +70,6 @@ def adopt_all(
 
 
 def _one(asked: Asked, service: Mapping[str, Any], text_of: Callable[[Model], str], names: Sequence[str]) -> Adopted:
-    why = adopting.why_not(service) or _has(asked, service)
-    if why is not None:
-        return Adopted(service, why_not=why)
     try:
         page = find(service["model"], asked.models, asked.box, elsewhere(asked.fleet, asked.box), text_of)
         asked.models = Catalogue("model", {**asked.models, page.model.name: page.model})
@@ -92,9 +91,9 @@ def _with_others(found: Adopted, services: Sequence[Mapping[str, Any]]) -> Adopt
     return replace(found, items=[*found.items, Item("left", "unit", unit, None, why)])
 
 
-def _has(asked: Asked, service: Mapping[str, Any]) -> str | None:
+def _has(kept: Iterable[Mapping[str, Any]], service: Mapping[str, Any]) -> str | None:
     """Whether an entry of the inventory takes its place already."""
-    for entry in asked.before:
+    for entry in kept:
         if service.get("unit") and service["unit"] in (entry.get("replaces") or ()):
             return f"the inventory has it: its entry of {entry['model']} replaces {service['unit']}; deploy the box"
     return None

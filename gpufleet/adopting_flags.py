@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from gpufleet import yaml_page
-from gpufleet.engines import Engine
+from gpufleet.engines import Engine, Flag
 from gpufleet.masking import HIDDEN
 from gpufleet.spelling import given
 
@@ -116,7 +116,7 @@ def _put(found: Written, flag: str, below: str, values: list[str], table: Engine
         _into(found.args, known.name if known else flag, below.split("."), _typed(" ".join(values)))
         return
     name = known.name if known else flag
-    negative = known is not None and flag.startswith("no-") and flag not in known.names
+    negative = known is not None and _negative(flag, known)
     if not values:
         found.args[name] = not negative
     elif known is not None and known.kind == "switch":
@@ -130,6 +130,14 @@ def _put(found: Written, flag: str, below: str, values: list[str], table: Engine
     else:
         found.args[name] = _length(values[0]) if name in LENGTHS else _typed(values[0])
     _fold(found.args, name, known.choices if known else ())
+
+
+def _negative(flag: str, known: Flag) -> bool:
+    """Whether a name of a switch turns it off: `no-x` of `x`, `disable-x` of `enable-x`."""
+    if flag == known.name or known.kind != "switch":
+        return False
+    off = {f"no-{known.name}", f"disable-{known.name.removeprefix('enable-')}"}
+    return flag in off
 
 
 def _fold(args: dict[str, Any], name: str, choices: Iterable[str]) -> None:
@@ -183,9 +191,8 @@ def _page(found: Written, text: str, table: Engine | None) -> None:
             found.secrets.append(flag)
         elif value is not None and value is not False:  # vLLM's loader drops a false
             name = known.name if known else flag
-            negative = known is not None and flag.startswith("no-") and flag not in known.names
             if isinstance(value, bool):
-                found.args[name] = not negative
+                found.args[name] = known is None or not _negative(flag, known)
             elif isinstance(value, str) and name not in NAMES and (known is None or known.kind != "commas"):
                 found.args[name] = _length(value) if name in LENGTHS else _typed(value)
             else:

@@ -139,7 +139,7 @@ def test_the_document(owner: Path, boxes: Boxes) -> None:
     assert set(found) == {"schema", "box", "services", "idle", "findings"} and found["box"] == "one"
     (service,) = found["services"]
     assert service["entry"]["replaces"] == ["vllm.service"] and service["model"]["page"].startswith("schema: 1")
-    assert {item["kind"] for item in service["items"]} >= {"default", "entry", "changed", "left", "added"}
+    assert {item["kind"] for item in service["items"]} >= {"entry", "changed", "left", "added"}
 
 
 def test_a_model_that_is_not_whole_is_told_and_gets_no_page(owner: Path, boxes: Boxes) -> None:
