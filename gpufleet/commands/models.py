@@ -87,7 +87,7 @@ def add(
     if printed or there is None:
         click.echo(terminal.plain(made.text), nl=False)
     else:
-        _write(there, made.text, force)
+        write(there, made.text, force)
 
 
 def _say(text: str) -> None:
@@ -112,10 +112,12 @@ def _named(into: Path | None) -> Path:
     return PAGES
 
 
-def _write(there: Path, text: str, force: bool) -> None:
+def write(there: Path, text: str, force: bool, quiet: bool = False) -> None:
+    """Write a page whole or not at all. + quiet: say nothing where all is well. Raises Wrong where one differs."""
     before = there.read_text(encoding="utf-8") if there.is_file() else None
     if before == text:
-        click.echo(f"{there}: as it was")
+        if not quiet:
+            click.echo(f"{there}: as it was")
         return
     if before is not None:
         lines = difflib.unified_diff(
@@ -136,4 +138,5 @@ def _write(there: Path, text: str, force: bool) -> None:
     finally:  # a full disk and Ctrl-C leave nothing half written
         with contextlib.suppress(OSError):
             aside.unlink()
-    click.echo(f"{there}: written")
+    if not quiet:
+        click.echo(f"{there}: written")

@@ -122,7 +122,8 @@ def test_every_setting_has_its_row_and_no_other(kind: type[Data], prefix: str) -
 
 
 @pytest.mark.parametrize(
-    "name", ["init", "plan", "discover", "fetch", "gc", "patches check", "models check", "models fit", *ON_BOXES]
+    "name",
+    ["init", "plan", "discover", "fetch", "gc", "patches check", "models check", "models fit", "adopt", *ON_BOXES],
 )
 def test_options_of_a_command_exist_and_are_documented(name: str) -> None:
     from gpufleet.cli import main
