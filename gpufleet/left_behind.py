@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -76,7 +77,7 @@ def _is_left(fleet: Fleet, path: Path) -> bool:
 
 def lines(fleet: Fleet) -> Iterator[str]:
     """What is said of each, with what to do."""
-    addresses, inventory = read(fleet.facts_folder), paths.as_given(fleet.inventory)
+    addresses, inventory = read(fleet.facts_folder), shlex.quote(str(paths.as_given(fleet.inventory)))
     for name in names(fleet):
         facts = known.read(fleet.facts_folder / f"{name}.json")
         address = addresses.get(name)
