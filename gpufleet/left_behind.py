@@ -121,9 +121,9 @@ def taken_in(fleet: Fleet, name: str, address: str | None) -> None:
         if address:
             raise ConfigError([f"{name} is in the inventory, with its address: leave out --address"])
         return
-    if name not in names(fleet) and not address:
-        return  # whoever looks for it says so
     data = read(fleet.facts_folder).get(name)
+    if data is None and not address and name not in names(fleet):
+        return  # whoever looks for it says so
     if address:
         data = {**(data or {}), **_parsed(address)}
     if data is None:

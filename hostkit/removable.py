@@ -24,6 +24,7 @@ from hostkit.releases import unit_name
 from hostkit.remove_places import Place
 from hostkit.roots import Roots
 
+BOOKS = "state and journal; a copy of the journal is kept on the controller"
 Item = Dict[str, Any]
 Found = Dict[str, List[Any]]
 
@@ -76,9 +77,10 @@ def of_the_box(found: Found, spec: dict) -> None:
     stays += [item("file", path, 0, "yours: changes a unit that is gone") for path in remove_units.drop_ins()]
     if remove_user.find():
         goes.append(item("user", files.USER, 0, ""))
-    if os.path.lexists(files.STATE):
-        goes.append(item("books", files.STATE, garbage.size(files.STATE), "state and journal; a copy is kept with you"))
-    on_disk(remove_places.kit(), {"goes": [], "stays": stays})  # the kit itself is in the way of nobody
+    elif remove_user.exists():
+        stays.append(item("user", files.USER, 0, "it is another than gpufleet makes"))
+    on_disk(remove_places.books(), found)
+    on_disk(remove_places.kit(), {"goes": [], "stays": stays})  # the kit itself, which each look brings, is not told
     left = [path for path in remove_places.entries(files.ROOT) if path not in known_folders()]
     stays += [item("file", path, garbage.size(path), "not gpufleet's") for path in left]
 
@@ -91,7 +93,8 @@ def on_disk(place: Place, found: Found) -> None:
         found["goes"] += [item("runtime", os.path.basename(path), garbage.size(path, seen), "") for path in ours]
     elif ours:
         size = sum(garbage.size(path, seen) for path in ours)
-        found["goes"].append(item(place.kind, place.folder, size, "{} entries".format(len(ours))))
+        why = BOOKS if place.kind == "books" else "{} entries".format(len(ours))
+        found["goes"].append(item(place.kind, place.folder, size, why))
     others = [path for path in remove_places.entries(place.folder) if path not in ours]
     found["stays"] += [item("file", path, garbage.size(path), "not gpufleet's") for path in others]
 

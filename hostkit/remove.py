@@ -87,7 +87,7 @@ def everything(models: bool, packages: bool) -> dict:
     # Whoever takes or renews the fleet's lock meanwhile has the kit for it, or not.
     remove_places.clear(remove_places.kit())
     remove_places.close(files.ROOT)
-    remove_places.delete(files.STATE)
+    remove_places.clear(remove_places.books())
     for path in (lock.GUARD, box_lock.PATH):
         files.with_suppressed_unlink(path)
     return dict(back)

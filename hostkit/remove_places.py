@@ -18,7 +18,9 @@ VAR = "/var/lib"
 CACHE = "/var/cache"
 UNFINISHED = re.compile(r"\..+\.(building|gone)")
 KIT = re.compile(r"\.?gpufleet-kit.*|\.?uv-.+|\.part-.+|\.gpufleet-.+")
-OF_INSTANCE = re.compile(r"releases|current|gates|\.gpufleet-.+")
+BOOKS = re.compile(
+    r"(state|packages|host|host-before|host-refused|lock)\.json|journal\.jsonl|.+\.unreadable|\.gpufleet-.+"
+)
 
 
 class Place(NamedTuple):
@@ -42,6 +44,12 @@ def places() -> List[Place]:
 
 def kit() -> Place:
     return Place("kit", install.kit_folder(), lambda path: bool(KIT.fullmatch(os.path.basename(path))))
+
+
+def books() -> Place:
+    """State and journal. It is the user gpufleet's home, so what else is in it is the user's; not so through a link."""
+    linked = os.path.islink(files.STATE)
+    return Place("books", files.STATE, lambda path: not linked or bool(BOOKS.fullmatch(os.path.basename(path))))
 
 
 def is_runtime(path: str) -> bool:

@@ -25,6 +25,14 @@ def find() -> Optional[pwd.struct_passwd]:
     return user if (user.pw_dir, user.pw_shell) == (files.STATE, NOBODY) else None
 
 
+def exists() -> bool:
+    try:
+        pwd.getpwnam(files.USER)
+    except KeyError:
+        return False
+    return True
+
+
 def remove() -> None:
     """Take the user away, with what its engines left in /dev/shm. Raises Failure while a process is the user's."""
     user = find()
@@ -39,7 +47,7 @@ def remove() -> None:
             "end them (`ps -u {}`), then call `gpufleet remove` again".format(files.USER),
         )
     for path in remove_places.entries(SHM):
-        if os.lstat(path).st_uid == user.pw_uid:
+        if owner(path) == user.pw_uid:
             remove_places.delete(path)
     events.log("removing the user " + files.USER)
     try:
@@ -51,6 +59,14 @@ def remove() -> None:
             "cannot remove the user {}: {}".format(files.USER, ended.tail),
             "see to that, then call `gpufleet remove` again",
         )
+
+
+def owner(path: str) -> Optional[int]:
+    """The user id that a file is of; None of one that is gone."""
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
 
 
 def has_group() -> bool:

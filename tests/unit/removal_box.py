@@ -90,6 +90,7 @@ class RemovalBox:
         monkeypatch.setattr(remove_places, "left_by_writers", lambda: iter(()))
         monkeypatch.setattr(host_before, "changes", lambda roots: [])
         monkeypatch.setattr(remove_user, "find", self._user)
+        monkeypatch.setattr(remove_user, "exists", lambda: self._user() is not None)
         monkeypatch.setattr(remove_user, "processes", lambda uid: [])
         monkeypatch.setattr(remove_user, "has_group", lambda: False)
         monkeypatch.setitem(sys.modules, "hostkit.replaced", SimpleNamespace(give_back=self._step(self._give_back)))  # type: ignore[arg-type]
