@@ -25,6 +25,7 @@ from hostkit.remove_places import Place
 from hostkit.roots import Roots
 
 BOOKS = "state and journal; a copy of the journal is kept on the controller"
+MANY = 5  # things of others in one folder that are named each
 Item = Dict[str, Any]
 Found = Dict[str, List[Any]]
 
@@ -81,8 +82,7 @@ def of_the_box(found: Found, spec: dict) -> None:
         stays.append(item("user", files.USER, 0, "it is another than gpufleet makes"))
     on_disk(remove_places.books(), found)
     on_disk(remove_places.kit(), {"goes": [], "stays": stays})  # the kit itself, which each look brings, is not told
-    left = [path for path in remove_places.entries(files.ROOT) if path not in known_folders()]
-    stays += [item("file", path, garbage.size(path), "not gpufleet's") for path in left]
+    stays += of_others([path for path in remove_places.entries(files.ROOT) if path not in known_folders()])
 
 
 def on_disk(place: Place, found: Found) -> None:
@@ -96,7 +96,19 @@ def on_disk(place: Place, found: Found) -> None:
         why = BOOKS if place.kind == "books" else "{} entries".format(len(ours))
         found["goes"].append(item(place.kind, place.folder, size, why))
     others = [path for path in remove_places.entries(place.folder) if path not in ours]
-    found["stays"] += [item("file", path, garbage.size(path), "not gpufleet's") for path in others]
+    found["stays"] += of_others(others)
+
+
+def of_others(paths: List[str]) -> List[Item]:
+    """What is not ours, without its size: it may be a whole disk."""
+    folders: Dict[str, List[str]] = {}
+    for path in paths:
+        folders.setdefault(os.path.dirname(path), []).append(path)
+    found = []
+    for folder, inside in folders.items():
+        names = inside if len(inside) <= MANY else ["{} things in {}".format(len(inside), folder)]
+        found += [item("other", name, 0, "not gpufleet's") for name in names]
+    return found
 
 
 def models(found: Found, going: bool) -> None:
@@ -107,7 +119,7 @@ def models(found: Found, going: bool) -> None:
         names = ", ".join(remove_models.models(there)) or "files of models"
         why = "" if going else "go with --models"
         found["goes" if going else "stays"].append(item("model", names, remove_models.size(there), why))
-    found["stays"] += [item("file", path, garbage.size(path), "not gpufleet's") for path in there.others]
+    found["stays"] += of_others(there.others)
 
 
 def packages(found: Found, going: bool) -> None:

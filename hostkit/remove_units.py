@@ -21,8 +21,9 @@ def instances() -> List[str]:
 
 def replaced(name: str) -> List[str]:
     """The owner's units that this instance took the place of."""
-    found = state.instance(name).get("replaced")
-    return sorted(found) if isinstance(found, dict) else []
+    known = state.instance(name)
+    records = (known.get("replaced"), (known.get("activation") or {}).get("replaced"))
+    return sorted({unit for units in records for unit in units or {}})
 
 
 def give_back(names: List[str]) -> Dict[str, List[str]]:

@@ -139,9 +139,12 @@ def test_what_others_put_there_stays_and_is_named(box: RemovalBox) -> None:
         box.put("opt/models/big/by-hand/model.gguf"),
         box.put("opt/builds/log"),
     ]
-    assert sorted(found(EVERYTHING, "stays")["file"]) == sorted(
+    assert sorted(found(EVERYTHING, "stays")["other"]) == sorted(
         str(path if path.parent.name in ("opt", "store", "builds") else path.parent) for path in theirs
     )
+    for number in range(6):
+        box.put(f"opt/store/more-{number}")
+    assert f"7 things in {box.root}/opt/store" in found(EVERYTHING, "stays")["other"]
     remove.run(EVERYTHING)
     assert all(path.exists() for path in theirs)
     assert not (box.root / "opt/kit").exists() and not (box.root / "var/lib/gpufleet").exists()
