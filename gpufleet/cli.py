@@ -14,12 +14,11 @@ from gpufleet.commands.instead import Instead
 from gpufleet.errors import INTERRUPTED
 
 # The module of gpufleet.commands that has it, where it is not called as the command is.
-MODULES = {"unhold": "hold"}
+MODULES = {"unhold": "hold", "forget": "remove"}
 COMMANDS = (
     *("init", "plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
     *("rollback", "hold", "unhold", "restart", "unlock"),
-    *("gc", "patches", "stacks", "models"),
-    "adopt",
+    *("gc", "adopt", "remove", "forget", "patches", "stacks", "models"),
 )
 
 

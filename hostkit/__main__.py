@@ -16,11 +16,12 @@ from hostkit.box_lock import box_lock
 from hostkit.errors import Failure
 
 CHANGING = ("apt", "host", "build", "runtime", "model", "release", "activate", "rollback", "restart", "resume",
-            "hold", "unhold", "retire", "sweep")  # fmt: skip
+            "hold", "unhold", "retire", "sweep", "remove")  # fmt: skip
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does. `lock` is the fleet's, with a guard of its own.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve",
-            "lock", "serving", "releases", "journal", "follow", "health", "model_check", "adoptable")  # fmt: skip
+            "lock", "serving", "releases", "journal", "follow", "health", "model_check", "adoptable",
+            "removable")  # fmt: skip
 # What a unit runs as the services' user, who may not take the lock, and while an activation holds it.
 OF_UNITS = ("before-start", "after-stop")
 VERBS = UNLOCKED + OF_UNITS + CHANGING

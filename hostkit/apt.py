@@ -56,7 +56,7 @@ def install(packages: list, repository: Optional[dict]) -> None:
         apt_warnings.refuse_needed(later, addresses, cuda)
         toolkit = apt_simulation.of_toolkit(planned, known, cuda)
         new = {step.name for step in planned if step.before is None}
-        holds.note(name for name in toolkit if name in new)
+        holds.note(new.intersection(toolkit), new.difference(toolkit))
         events.log("apt-get install " + " ".join(packages))
         with cuda_link.kept() if toolkit else contextlib.nullcontext():
             apt_call.apt(apt_call.APT + ["--no-remove", "install", "--"] + packages)

@@ -18,15 +18,17 @@ if TYPE_CHECKING:
     from typing import Dict, Iterable, Iterator, List
 
 RECORD = os.path.join(files.STATE, "packages.json")
+KEYS = ("installed", "held", "added")
 
 
 def load(roots: Roots) -> Dict[str, List[str]]:
-    """{"installed": names, "held": those of them that we put on hold}; empty when absent or unreadable."""
+    """{"installed": names, "held": those of them that we put on hold, "added": others that we installed}; empty when
+    absent or unreadable."""
     try:
-        loaded = json.loads(roots.text(RECORD))
-        return {key: sorted(str(name) for name in loaded[key]) for key in ("installed", "held")}
+        loaded = {"added": [], **json.loads(roots.text(RECORD))}  # of before they were written down
+        return {key: sorted(str(name) for name in loaded[key]) for key in KEYS}
     except (OSError, ValueError, KeyError, TypeError):
-        return {"installed": [], "held": []}
+        return {key: [] for key in KEYS}
 
 
 def read(roots: Roots) -> Dict[str, List[str]]:
@@ -39,10 +41,17 @@ def read(roots: Roots) -> Dict[str, List[str]]:
     }
 
 
-def note(names: Iterable[str]) -> None:
+def note(toolkit: Iterable[str], others: Iterable[str] = ()) -> None:
     """Write down what is about to be installed by us."""
     record = load(Roots())
-    _save({**record, "installed": sorted({*record["installed"], *names})})
+    new = {"installed": toolkit, "added": others}
+    _save({**record, **{key: sorted({*record[key], *names}) for key, names in new.items()}})
+
+
+def all_installed() -> List[str]:
+    """Every package that we installed and that is here still."""
+    record = load(Roots())
+    return sorted(_held_now(Roots(), {*record["installed"], *record["added"]}))
 
 
 def hold() -> None:
@@ -83,7 +92,7 @@ def released() -> Iterator[None]:
 def _known() -> tuple:
     """The record without what is gone from the box, and whether each of its packages is on hold."""
     record = load(Roots())
-    now = _held_now(Roots(), record["installed"])
+    now = _held_now(Roots(), [*record["installed"], *record["added"]])
     return {key: [name for name in names if name in now] for key, names in record.items()}, now
 
 

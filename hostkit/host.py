@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Optional
 
-from hostkit import events, host_cards, host_state, host_values, state
+from hostkit import events, host_before, host_cards, host_state, host_values, state
 from hostkit.roots import Roots
 
 
@@ -20,7 +21,7 @@ def run(spec: dict, roots: Optional[Roots] = None) -> dict:
     at = roots or Roots()
     applied, drift, failed = {}, [], {}
     for value in values(spec, at):
-        was, why = host_values.settle(value)
+        was, why = host_values.settle(value, partial(host_before.note, value.key, wanted=value.wanted))
         if was not in (None, value.wanted):
             drift.append("{} was {}, {} is wanted".format(value.what, word(value, was), word(value, value.wanted)))
         if why is None:

@@ -34,6 +34,19 @@ def of_cards(spec: dict) -> list:
     return values
 
 
+def of_card(name: str, uuid: str, wanted: Any) -> Optional[Value]:
+    """The mode or the limit of one card; None where it is not there, or nobody answers."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = by_uuid(pynvml)[uuid]
+    except Exception:  # no library, no driver, no such card
+        return None
+    make = {"persistence_mode": of_mode, "power_limit": of_limit}.get(name)
+    return make(pynvml, uuid, handle, wanted) if make else None
+
+
 def keys(spec: dict) -> list:
     found = ["persistence_mode"] if spec.get("persistence_mode") is not None else []
     return found + ["power_limit." + uuid for uuid in sorted(spec.get("power_limit") or {})]

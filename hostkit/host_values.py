@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 SYSCTLS = ("overcommit_memory", "swappiness")
 HOSTS = "/etc/hosts"
+LINE = "127.0.1.1\t{}\n"
 READ_ONLY = "/proc/sys is read-only here, as in a container: set it on the machine that the container runs on"
 
 
@@ -31,13 +32,18 @@ class Value:
         self.key, self.what, self.wanted, self.read, self.write = key, what, wanted, read, write
 
 
-def settle(value: Value) -> "tuple[Any, Optional[str]]":
-    """(what it was, None when it is as wanted now, else why not); written only when it differs, and read back."""
+def settle(value: Value, note: "Optional[Callable[[Any], None]]" = None) -> "tuple[Any, Optional[str]]":
+    """(what it was, None when it is as wanted now, else why not); written only when it differs, and read back.
+
+    + note: takes what it is, before it is written
+    """
     found = None
     try:
         found = value.read()
         if found == value.wanted:
             return found, None
+        if note and found is not None:
+            note(found)
         value.write()
         now = value.read()
     except Refused as refused:
@@ -95,8 +101,22 @@ def add_to_hosts(roots: Roots, name: str) -> None:
     text = "127.0.0.1\tlocalhost\n" if text is None else text
     if text and not text.endswith("\n"):
         text += "\n"
+    write_hosts(path, text + LINE.format(name), mode)
+
+
+def drop_from_hosts(roots: Roots, line: str) -> None:
+    """Take the line that `add_to_hosts` wrote away again. Raises Refused, OSError."""
+    path = os.path.realpath(roots.path(HOSTS))
+    text = (roots.bytes_or_none(HOSTS) or b"").decode("utf-8", "surrogateescape")
+    lines = text.splitlines(keepends=True)
+    kept = [each for each in lines if each.rstrip("\n") != line]
+    if kept != lines:
+        write_hosts(path, "".join(kept), os.stat(path).st_mode & 0o7777)
+
+
+def write_hosts(path: str, text: str, mode: int) -> None:
     try:
-        files.write(path, "{}127.0.1.1\t{}\n".format(text, name).encode("utf-8", "surrogateescape"), mode)
+        files.write(path, text.encode("utf-8", "surrogateescape"), mode)
     except OSError as error:
         if error.errno == errno.EBUSY:
             raise Refused("{} is mounted into this container: add the name where that is made".format(HOSTS))

@@ -12,6 +12,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from typing import Iterator, TextIO
@@ -20,7 +21,7 @@ from hostkit import events, files, shell, systemd
 from hostkit.errors import Failure
 
 JOBS = "/run/gpufleet/jobs"
-VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart")
+VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart", "remove")
 SECONDS = 0.2  # between two looks at a running job
 END_SECONDS = 10
 # Serving goes before building: of processor time, and when memory runs out.
@@ -29,7 +30,10 @@ PROPERTIES = ("Type=exec", "Nice=10", "OOMScoreAdjust=500", "KillMode=control-gr
 ACTIVATING = ("activate", "rollback", "restart")
 OF_ACTIVATIONS = ("Type=exec", "OOMScoreAdjust=-500", "KillMode=control-group", "TimeoutStopSec=30",
                   "OnFailure=gpufleet-resume.service")  # fmt: skip
+# Nothing goes on with it: what it removes may be what would.
+OF_REMOVALS = OF_ACTIVATIONS[:-1]
 KILLED = "see `journalctl -u {}` and the kernel log (out of memory?), then deploy again: it goes on where it stopped"
+REMOVING = "see `journalctl -u {}` and the kernel log, then call `gpufleet remove` again: it goes on where it stopped"
 RESUMED = "the box finishes it, or puts the release before back: see `journalctl -u gpufleet-resume`, then deploy again"
 
 
@@ -64,7 +68,10 @@ def run(spec: dict) -> dict:
     with one_at_a_time():
         if not running(unit):
             clean(digest)
-    return outcome(last, verb, unit, state)
+    result = outcome(last, verb, unit, state)
+    if verb == "remove" and not spec["spec"].get("instance"):
+        shutil.rmtree(os.path.dirname(JOBS), ignore_errors=True)  # the last of gpufleet on this box
+    return result
 
 
 def identity(verb: str, spec: dict) -> str:
@@ -107,7 +114,7 @@ def start(verb: str, text: str, digest: str) -> None:
     files.write(said, b"", 0o600)
     files.write(question, text.encode(), 0o600)
     properties = [
-        *(OF_ACTIVATIONS if verb in ACTIVATING else PROPERTIES),
+        *(OF_ACTIVATIONS if verb in ACTIVATING else OF_REMOVALS if verb == "remove" else PROPERTIES),
         "StandardInput=file:" + question,
         "StandardOutput=append:" + said,
     ]
@@ -180,7 +187,7 @@ def outcome(last: dict, verb: str, unit: str, state: dict) -> dict:
         "gone": "its unit is gone: somebody stopped it, or the box went down",
         "success": "its unit was stopped",
     }
-    remedy = RESUMED if verb in ACTIVATING else KILLED.format(unit)
+    remedy = RESUMED if verb in ACTIVATING else (REMOVING if verb == "remove" else KILLED).format(unit)
     raise Failure("{} did not end: {}".format(verb, words.get(how, how)), remedy)
 
 

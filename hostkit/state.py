@@ -67,6 +67,13 @@ def update(name: str, **fields: object) -> None:
     reached("state")
 
 
+def drop(name: str) -> None:
+    """Forget an instance. Raises OSError when the state cannot be written."""
+    state = load()
+    if state["instances"].pop(name, None) is not None:
+        files.write(STATE, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
+
+
 def set_aside() -> None:
     """Keep a state that cannot be read: who was held stands in it. Raises OSError."""
     aside = STATE + ".unreadable"

@@ -24,11 +24,12 @@ from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host
 from pyinfra.connectors.ssh import SSHConnector
 
-from gpufleet import known
+from gpufleet import known, left_behind
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.kept import problem
+from gpufleet.terminal import plain
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 from operations import remote, transport
 from operations.contact import first_contact, keep_failures_apart, remedy
@@ -62,6 +63,8 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
     Only at those the run is for; when --limit or --exclude name a trait, at all of them, to tell which have it.
     Raises ConfigError when a host key is not trusted, or the words of --limit and --exclude leave no box.
     """
+    for line in left_behind.lines(fleet):
+        click.echo(plain(f"gpufleet: {line}"), err=True)
     new = fleet.to_look_at(limit, exclude)
     gone = contact(fleet, fleet.concerned(limit, exclude), overrides, config)
     if reachable := [name for name in new if name not in gone]:
@@ -72,6 +75,7 @@ def meet(fleet: Fleet, limit: list[str], exclude: list[str], overrides: Mapping[
         if seen.facts and known.telling(seen.facts):
             known.keep(fleet.facts_folder, name, seen.facts)
             fleet.facts[name] = seen.facts
+    left_behind.note(fleet, [name for name, seen in found.items() if seen.facts])
     meant: list[str] = []
     try:
         meant = fleet.select(limit, exclude)

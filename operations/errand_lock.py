@@ -49,6 +49,11 @@ class Lock:
             with suppress(Exception):  # what is wrong with the box shows in what is done there
                 lease.renew(self.host, self.id, self.who)
 
+    def gone(self) -> None:
+        """The box has no lock any more, nor anything that could let go of one."""
+        self.host = None
+        self.release()
+
     def release(self) -> None:
         """However it ended, and once. A box that cannot be told keeps the lock until its lease is over."""
         host, self.host = self.host, None

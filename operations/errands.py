@@ -97,8 +97,11 @@ class Boxes:
         self.held = Lock(folder, what)
         return self.held.take(self.hosts[box])
 
-    def unlock(self) -> None:
-        if self.held:
+    def unlock(self, gone: bool = False) -> None:
+        """+ gone: the box has nothing of gpufleet any more, neither the lock nor the kit"""
+        if self.held and gone:
+            self.held.gone()
+        elif self.held:
             self.held.release()
 
     def _look(self, host: Host) -> dict[str, Any]:

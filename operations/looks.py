@@ -19,7 +19,7 @@ from gevent.pool import Pool
 from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
-from gpufleet import inventory, known, waves
+from gpufleet import inventory, known, left_behind, waves
 from gpufleet.changes import Changes, changes
 from gpufleet.errors import REFUSED, WRONG, BoxError, ConfigError
 from gpufleet.fleet import Fleet
@@ -82,6 +82,7 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
             failed.add(host)
     if wrong:
         raise ConfigError(wrong)
+    left_behind.note(fleet, decided)
     rollout = waves.agreed(found.plan for found in decided.values())
     refused = [name for name in decided if session.of(name).refused]
     if any(decided[name].plan.settings.rollout.on_refusal == "stop" for name in refused):

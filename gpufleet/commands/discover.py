@@ -31,7 +31,7 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
     Exit codes: 0 done; 1 a box could not be looked at, the others were; 2 the call or the configuration is wrong; 130
     interrupted.
     """
-    from gpufleet import known
+    from gpufleet import known, left_behind
     from gpufleet.inventory import from_file
     from operations import discovery  # the only way to a box; it brings pyinfra and paramiko, so only here
 
@@ -48,8 +48,9 @@ def discover(inventory: Path, limit: tuple[str, ...]) -> None:
             fleet.facts[name] = found
             news[name] = known.news(before[name], found) if name in before else ["not known before"]
             known.keep(fleet.facts_folder, name, found)
+        left_behind.note(fleet, news)
     show({name: fleet.facts[name] for name in news}, news)
-    for line in failures:
+    for line in [*failures, *left_behind.lines(fleet)]:
         click.echo(terminal.plain(line), err=True)
     sys.exit(BOX_FAILED if failures else 0)
 

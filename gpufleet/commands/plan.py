@@ -40,9 +40,10 @@ def plan(
 
     Exit codes: 0; 2 the call or the configuration is wrong; 3 a rule refuses a box.
     """
-    from gpufleet import planning, scenario, tables
+    from gpufleet import left_behind, planning, scenario, tables
     from gpufleet.document import document
     from gpufleet.explain import explain as explained
+    from gpufleet.inventory import current
 
     with configuration():
         if inventory is None and topology is None:
@@ -63,6 +64,8 @@ def plan(
         else:
             assert inventory is not None
             found = planning.of_inventory(enter(inventory), overrides, limit)
+            for line in left_behind.lines(current()):
+                click.echo(terminal.plain(f"gpufleet: {line}"), err=True)
         if svg is not None:
             planning.draw(found, svg)
         if explain:

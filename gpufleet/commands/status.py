@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 from rich.table import Table
 
+from gpufleet import left_behind, terminal
 from gpufleet import status as states
 from gpufleet import status_view as view
-from gpufleet import terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 from gpufleet.errors import BOX_FAILED, DONE, BoxError, ConfigError
@@ -40,13 +40,15 @@ def status(inventory: Path, limit: tuple[str, ...], as_json: bool, watch: bool, 
     with configuration():
         fleet = reach.fleet_of(inventory)
         boxes = reach.connect(fleet, fleet.select(limit, ()), packages=True, interrupted="")
+    for line in left_behind.lines(fleet) if as_json else ():
+        reach.say(line, err=True)
     while True:
         found = asked(fleet, boxes)
         if as_json:
             document = states.document(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), found)
             reach.print_json(document, indent=None if watch else 1)
         else:
-            show(found, reach.shown(fleet), clear=watch and sys.stdout.isatty())
+            show(found, reach.shown(fleet), left_behind.lines(fleet), clear=watch and sys.stdout.isatty())
         if not watch:
             break
         time.sleep(every)
@@ -76,8 +78,11 @@ def one(fleet: Fleet, name: str, facts: Mapping[str, Any], serving: Mapping[str,
         return states.of_box(name, facts, serving, None, error.cause)
 
 
-def show(found: list[dict[str, Any]], inventory: str, clear: bool) -> None:
-    """Print a table, then a line for each thing to be known besides."""
+def show(found: list[dict[str, Any]], inventory: str, left: Iterable[str], clear: bool) -> None:
+    """Print a table, then a line for each thing to be known besides.
+
+    + left: of boxes that are in the inventory no more, a line each
+    """
     console = screen()
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in view.COLUMNS:
@@ -89,6 +94,7 @@ def show(found: list[dict[str, Any]], inventory: str, clear: bool) -> None:
         console.clear()
     console.print(table)
     lines = [each for box in found for each in view.notes(box, inventory)]
+    lines += [(line, "note") for line in left]
     if lines:
         console.print()
     for line, style in lines:

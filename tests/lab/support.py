@@ -100,8 +100,11 @@ class SmallLab:
     def standin_folder(self, path: Path, boxes_data: dict[str, dict[str, Any]], **pages: str) -> Path:
         """The same with the stand-in engine, which each box serves: its stack, locks and model are the owner's own."""
         shutil.copytree(self.where.home / "catalogue", path / "files")
+        return owners_folder(path, self.standin_inventory(boxes_data), **pages)
+
+    def standin_inventory(self, boxes_data: dict[str, dict[str, Any]]) -> str:
         listed = {name: {**STANDIN, **data} for name, data in boxes_data.items()}
-        return owners_folder(path, self.inventory(listed, own_models=True), **pages)
+        return self.inventory(listed, own_models=True)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ class Boxes:
         self.called: list[tuple[str, str, dict[str, Any]]] = []
         self.looks = 0
         self.locked: list[str] = []
-        self.unlocked = 0
+        self.unlocked = self.gone = 0
         self.hosts: dict[str, None] = {}
         self.options: dict[str, Any] = {}
         self.on_look: Callable[[], None] = lambda: None
@@ -67,8 +67,11 @@ class Boxes:
         held = self.facts[box].get("lock")
         return held if held and held["until"] > NOW else None
 
-    def unlock(self) -> None:
-        self.unlocked += 1
+    def unlock(self, gone: bool = False) -> None:
+        if gone:
+            self.gone += 1
+        else:
+            self.unlocked += 1
 
     def call(
         self, verb: str, specs: Mapping[str, Any], say: Callable[[str, str], None] | None = None

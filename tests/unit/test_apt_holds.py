@@ -165,3 +165,20 @@ def test_a_link_made_by_hand_is_put_back_and_a_new_one_may_come(links: Path) -> 
         own.symlink_to("cuda-13.0")
         new.symlink_to("cuda-13.0")
     assert str(own.readlink()) == "cuda-12.8" and str(new.readlink()) == "cuda-13.0"
+
+
+def test_what_is_not_of_the_toolkit_is_written_down_and_never_held(dpkg: Dpkg) -> None:
+    dpkg.set(**{"ours": "install", "g++": "install", "other": "install"})
+    holds.note(["ours"], ["g++", "never-came"])
+    holds.hold()
+    assert dpkg.held == {"ours"} and holds.all_installed() == ["g++", "ours"]
+    assert holds.read(Roots()) == {"installed": ["ours"], "held": ["ours"]}
+    holds.note(["more"])
+    assert json.loads(Path(holds.RECORD).read_text())["added"] == ["g++"]
+
+
+def test_a_record_of_before_others_were_written_down_is_read(dpkg: Dpkg) -> None:
+    dpkg.set(ours="hold")
+    Path(holds.RECORD).write_text(json.dumps({"schema": 1, "installed": ["ours"], "held": ["ours"]}))
+    assert holds.read(Roots()) == {"installed": ["ours"], "held": ["ours"]}
+    assert holds.all_installed() == ["ours"]

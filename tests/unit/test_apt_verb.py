@@ -151,6 +151,13 @@ def test_a_toolkit_is_simulated_then_installed_and_written_down_as_ours(
     assert json.loads((sources / "packages.json").read_text())["installed"] == ["cuda-toolkit-13-0"]
 
 
+def test_what_else_comes_is_written_down_apart(install: Callable[..., Box], sources: Path) -> None:
+    more = "Inst g++ (12 x [amd64])\nInst gcc [11] (12 x [amd64])\n"
+    install(simulate=SIMULATED + more)
+    record = json.loads((sources / "packages.json").read_text())
+    assert (record["installed"], record["added"], record["held"]) == (["cuda-toolkit-13-0"], ["g++"], [])
+
+
 def test_what_replaces_an_owners_package_is_not_ours(install: Callable[..., Box], sources: Path) -> None:
     install(simulate="Inst cuda-toolkit-13-0 [12.9] (13.0 x [amd64])\n")
     assert not (sources / "packages.json").exists()

@@ -275,3 +275,19 @@ def test_an_activation_that_is_killed_is_finished_by_the_box(units: Systemd, ver
     (call,) = units.calls
     assert "--property=OnFailure=gpufleet-resume.service" in call and "Nice" not in call
     assert "OnFailure" not in " ".join(job.PROPERTIES)
+
+
+def test_a_removal_that_is_killed_is_called_again(units: Systemd) -> None:
+    with pytest.raises(Failure, match="ended by signal 9") as caught:
+        job.run({**spec_of("die"), "verb": "remove"})
+    assert "call `gpufleet remove` again" in caught.value.remedy and "deploy" not in caught.value.remedy
+    (call,) = units.calls
+    assert "OnFailure" not in call and "Nice" not in call
+
+
+@pytest.mark.parametrize(("instance", "left"), [(None, False), ("tiny", True)])
+def test_when_gpufleet_is_off_the_box_what_jobs_said_is_gone_too(
+    units: Systemd, instance: str | None, left: bool
+) -> None:
+    assert job.run({**spec_of(RESULT, instance=instance), "verb": "remove"}) == {"path": "/there"}
+    assert Path(job.JOBS).parent.exists() == left
