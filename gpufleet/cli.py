@@ -18,6 +18,7 @@ COMMANDS = (
     *("plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
     *("rollback", "hold", "unhold", "restart", "unlock"),
     *("gc", "patches", "stacks", "models"),
+    *("bundle", "doctor"),
 )
 
 

@@ -20,7 +20,8 @@ CHANGING = ("apt", "host", "build", "runtime", "model", "release", "activate", "
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does. `lock` is the fleet's, with a guard of its own.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve",
-            "lock", "serving", "releases", "journal", "follow", "health", "model_check")  # fmt: skip
+            "lock", "serving", "releases", "journal", "follow", "health", "model_check", "evidence",
+            "doctor")  # fmt: skip
 # What a unit runs as the services' user, who may not take the lock, and while an activation holds it.
 OF_UNITS = ("before-start", "after-stop")
 VERBS = UNLOCKED + OF_UNITS + CHANGING
