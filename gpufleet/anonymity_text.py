@@ -89,7 +89,11 @@ class Disguise:
                 for key, item in value.items()
             }
         if isinstance(value, (list, tuple)):
-            return [self.document(item, versions) for item in value]
+            before = ["", *value]
+            return [
+                HIDDEN if _opens(name) and isinstance(item, str) else self.document(item, versions)
+                for name, item in zip(before, value, strict=False)
+            ]
         if not isinstance(value, str):
             return self._words.get(str(value), value)  # a serial of digits only
         return self._names(value) if versions and _VERSION.fullmatch(value) else self.text(value)
@@ -293,6 +297,13 @@ def _hides(key: str, value: Any) -> bool:
     if isinstance(value, (str, list)):
         return masking.is_secret(key, anywhere=True)
     return isinstance(value, (int, float)) and masking.is_secret(key) and not key.lower().endswith("token")
+
+
+def _opens(word: Any) -> bool:
+    """Whether a word of a command line is the name of a secret that the next one is: `--api-key`, `password:`."""
+    if not isinstance(word, str) or not re.fullmatch(r"-{0,2}[\w-]+[:=]?", word) or not word.strip("-:="):
+        return False
+    return (word.startswith("-") or word.endswith((":", "="))) and masking.is_secret(word.strip("-:="))
 
 
 def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

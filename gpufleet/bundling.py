@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +71,7 @@ def raw(sources: Sources) -> dict[str, Any]:
         "state.json": evidence.get("state"),
         "journal.jsonl": events or None,
         "gates.json": gates(events, evidence.get("state")) if sources.evidence else None,
-        "processes.json": {"argv": evidence["argv"], "kernel": evidence["cmdline"]} if sources.evidence else None,
+        "processes.json": _started(evidence) if sources.evidence else None,
         "report.json": _of_the_box(sources),
     }
     logs = {f"logs/{name}.txt": "".join(f"{line}\n" for line in lines) for name, lines in _logs(evidence)}
@@ -134,6 +135,12 @@ def plan_text(planned: Planned) -> str:
     screen(printed).print(table)
     rows = [line.rstrip() for line in printed.getvalue().splitlines()]
     return "\n".join([*rows, "", *(line for line, _ in tables.notes(planned))]) + "\n"
+
+
+def _started(evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """How engines and kernel were started, as command lines: a secret's name and its value are words of one text."""
+    argv = {name: shlex.join(words) for name, words in evidence["argv"].items()}
+    return {"engines": argv, "kernel": evidence["cmdline"]}
 
 
 def _logs(evidence: Mapping[str, Any]) -> Iterable[tuple[str, list[str]]]:

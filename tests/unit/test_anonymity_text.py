@@ -82,7 +82,8 @@ def test_names_that_everybody_has_stay() -> None:
 def test_a_secret_is_hidden_in_every_spelling_and_by_its_hash() -> None:
     disguise = Disguise()
     disguise.secret("geheim und/lang")
-    line = f"a geheim und/lang b geheim%20und%2Flang c {hashlib.sha1(b'geheim und/lang').hexdigest()} d Z2VoZWltIHVuZC9sYW5n"
+    hashed = hashlib.sha1(b"geheim und/lang").hexdigest()
+    line = f"a geheim und/lang b geheim%20und%2Flang c {hashed} d Z2VoZWltIHVuZC9sYW5n"
     shown = disguise.text(line)
     assert shown == f"a {HIDDEN} b {HIDDEN} c hash-1 d {HIDDEN}"
     assert disguise.left(line) and not disguise.left(shown)
@@ -106,6 +107,12 @@ def test_json_is_disguised_in_keys_and_values_and_hidden_by_names() -> None:
         "said": "address-1 by user-1 of host-1",
         "password": HIDDEN,
     }
+
+
+def test_a_word_of_a_command_line_after_the_name_of_a_secret_is_hidden() -> None:
+    words = ["vllm", "serve", "--api-key", "abcdef", "--port", "8000", "password:", "abcdef", "tokens", "x"]
+    hidden = ["vllm", "serve", "--api-key", HIDDEN, "--port", "8000", "password:", HIDDEN, "tokens", "x"]
+    assert Disguise().document(words) == hidden
 
 
 def test_a_private_key_over_several_lines_goes_whole() -> None:
