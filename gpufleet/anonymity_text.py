@@ -13,7 +13,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote
 
@@ -34,7 +34,9 @@ _VERSION = re.compile(r"[\w.+:~-]{1,80}")
 class Disguise:
     """Stand-ins for who and what is named. Made for one bundle, and forgotten with it."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Collection[str] = ()) -> None:
+        """+ vocabulary: names of keys and fields, `tokens_per_second`: in these no name is looked for"""
+        self._parts = {part for word in vocabulary for part in word.lower().split("_")}
         self._stand_ins: dict[tuple[str, str], str] = {}  # (kind, spelling in small letters)
         self._numbers: Counter[str] = Counter()
         self._words: dict[str, str] = {}  # known names in small letters
@@ -140,12 +142,13 @@ class Disguise:
 
     def _known(self) -> re.Pattern[str]:
         if self._pattern is None:
-            words = [re.escape(word) for word in sorted(self._words, key=len, reverse=True) if len(word) >= LEAST]
+            words = [word for word in sorted(self._words, key=len, reverse=True) if len(word) >= LEAST]
             secrets = [re.escape(word) for word in sorted(self._secrets, key=len, reverse=True)]
             parts = ["|".join(secrets)] if secrets else []
             # a name ends where letters and digits do: `turing-1` is in `turing-1:8000` and `log_turing-1`, not in
-            # `turing-10`
-            parts += [rf"(?i:(?<![A-Za-z0-9])(?:{'|'.join(words)})(?![A-Za-z0-9]))"] if words else []
+            # `turing-10`; one that is a part of our own keys stands alone
+            parts += _any(r"A-Za-z0-9", [word for word in words if word not in self._parts])
+            parts += _any(r"A-Za-z0-9_", [word for word in words if word in self._parts])
             self._pattern = re.compile("|".join(parts) or r"(?!)")
         return self._pattern
 
@@ -280,6 +283,12 @@ class Disguise:
 
     def _filled(self, text: str) -> str:
         return _PUT.sub(lambda found: self._put[int(found[1])], text)
+
+
+def _any(letters: str, words: Iterable[str]) -> list[str]:
+    """A pattern of these words with none of these letters around; none of no words."""
+    found = "|".join(re.escape(word) for word in words)
+    return [rf"(?i:(?<![{letters}])(?:{found})(?![{letters}]))"] if found else []
 
 
 def _named(found: re.Match[str]) -> str:

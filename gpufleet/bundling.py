@@ -16,6 +16,7 @@ from gpufleet.anonymity_text import Disguise
 from gpufleet.document import document
 from gpufleet.planning import Planned
 from gpufleet.screen import screen
+from gpufleet.settings import Expect, Fetch, Host, Mirrors, Rollout, Serve, Settings
 
 SCHEMA = 1
 PAGES = {
@@ -32,6 +33,24 @@ PAGES = {
     "report.json": "the report of the last run with this box",
     "logs/": "the last lines of each instance's log",
 }
+
+
+# Of keys that no schema of ours has: what engines count, what boxes note.
+_KEYS = (
+    "tokens_per_second prompt_tokens_per_second down_seconds ready_seconds first_token_seconds accepted_tokens put_back"
+)
+
+
+def vocabulary() -> set[str]:
+    """Names of keys that pages may have, in which a name is none: a box may be called `second`."""
+    from gpufleet.facts import json_schema
+
+    models = (Settings, Serve, Host, Mirrors, Fetch, Expect, Rollout)
+    found = {name for model in models for name in model.model_fields} | set(_KEYS.split())
+    schema = json_schema()
+    for part in [schema, *schema["$defs"].values()]:
+        found |= set(part.get("properties") or {})
+    return found
 
 
 @dataclass(frozen=True)

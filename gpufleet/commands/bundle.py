@@ -20,7 +20,7 @@ import click
 from gpufleet import __version__, bundling, bundling_file, bundling_names, planning
 from gpufleet.anonymity_text import Disguise
 from gpufleet.commands import reach
-from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.commands.folder import configuration
 from gpufleet.errors import BOX_FAILED, DONE, ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.hardware import differences
@@ -59,7 +59,7 @@ def bundle(inventory: Path, box: str, output: Path | None, lines: int) -> None:
             raise ConfigError([f"-o {path} is there already: give another name"])
         boxes = reach.connect(fleet, [box], packages=True, interrupted="")
         sources = gathered(fleet, boxes, box, lines, moment)
-        disguise = Disguise()
+        disguise = Disguise(bundling.vocabulary())
         bundling_names.acquaint(
             disguise,
             fleet,
@@ -72,7 +72,8 @@ def bundle(inventory: Path, box: str, output: Path | None, lines: int) -> None:
         texts = bundling.disguised(bundling.raw(sources), sources.missing, disguise)
         left = {name: found for name, text in texts.items() if (found := disguise.left(text))}
         if left:
-            raise Wrong(f"{', '.join(left)}: names could not be taken out, so nothing was written; report this")
+            reach.say(f"{', '.join(left)}: names could not be taken out, so nothing was written; report this", err=True)
+            sys.exit(BOX_FAILED)
         bundling_file.write(path, bundling_file.packed(texts))
     for name, text in texts.items():
         click.echo(f"    {len(text.encode()):>9,} bytes  {name}")

@@ -70,6 +70,14 @@ def test_names_of_one_thing_have_one_stand_in_and_end_where_words_do() -> None:
     assert disguise.text(text) == "box-1:8000 box-2 log_box-1 box-1 Kellerboxes box-1.json"
 
 
+def test_a_name_that_is_a_part_of_our_own_keys_does_not_change_them() -> None:
+    disguise = Disguise(["tokens_per_second"])
+    disguise.know("box", "second")
+    page = {"tokens_per_second": 41.5, "boxes": {"second": "second, on second:8000"}}
+    assert disguise.document(page) == {"tokens_per_second": 41.5, "boxes": {"box-1": "box-1, on box-1:8000"}}
+    assert disguise.left('{"tokens_per_second": 41.5}') == []
+
+
 def test_names_that_everybody_has_stay() -> None:
     disguise = Disguise()
     for name in ("root", "ubuntu", "gpufleet", "server", "localhost"):

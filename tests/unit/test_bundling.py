@@ -115,7 +115,7 @@ def sources_of(found: dict[str, Planted], fleet: Fleet) -> bundling.Sources:
 
 
 def bundle(found: dict[str, Planted], root: Path) -> tuple[dict[str, str], Disguise]:
-    fleet, disguise = fleet_of(found, root), Disguise()
+    fleet, disguise = fleet_of(found, root), Disguise(bundling.vocabulary())
     sources = sources_of(found, fleet)
     caller = found["caller"]
     controller = Controller(
