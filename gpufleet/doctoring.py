@@ -92,6 +92,9 @@ def examined(seen: Seen, wanted: Pending | None, wrong: Sequence[str], needed: M
     if facts and (lock := lock_of(facts)):
         who = f"{lock['who']}@{lock['host']}"
         lines.append(Line("lock", "warning", f"{who} deploys right now, since {lock['since']}", "wait for its end"))
+    # what is in order of a check that also found something is no news
+    amiss = {line.check for line in lines if line.level != "ok"}
+    lines = [line for line in lines if line.level != "ok" or line.check not in amiss]
     return Box(seen.box, lines, _code(lines, bool(wrong)))
 
 
