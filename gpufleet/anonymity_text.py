@@ -8,21 +8,16 @@ looked through by its owner.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 import re
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote
 
 from gpufleet import anonymity_forms as forms
 from gpufleet import masking
+from gpufleet.anonymity_names import Names, is_number
 from gpufleet.masking import HIDDEN
 
-LEAST = 3  # letters of a name that is looked for as a bare word; shorter ones only where a line says what they are
-LEAST_SECRET = 4  # of a secret as a part of another word
 # Private letters of Unicode, around the number of what was put there: nothing else may look into it.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _PUT = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
@@ -31,45 +26,15 @@ _USERS, _HOSTS = ("who", "by", "user", "ssh_user", "login"), ("host", "hostname"
 _VERSION = re.compile(r"[\w.+:~-]{1,80}")
 
 
-class Disguise:
-    """Stand-ins for who and what is named. Made for one bundle, and forgotten with it."""
+class Disguise(Names):
+    """Takes names and secrets out of texts and JSON.
+
+    + vocabulary: see Names
+    """
 
     def __init__(self, vocabulary: Collection[str] = ()) -> None:
-        """+ vocabulary: names of keys and fields, `tokens_per_second`: in these no name is looked for"""
-        self._parts = {part for word in vocabulary for part in word.lower().split("_")}
-        self._stand_ins: dict[tuple[str, str], str] = {}  # (kind, spelling in small letters)
-        self._numbers: Counter[str] = Counter()
-        self._words: dict[str, str] = {}  # known names in small letters
-        self._secrets: set[str] = set()
-        self._public = set(forms.PUBLIC_OWNERS)
-        self._pattern: re.Pattern[str] | None = None
+        super().__init__(vocabulary)
         self._put: list[str] = []
-
-    def know(self, kind: str, *texts: Any, keep: str | None = None) -> str:
-        """These texts all name one thing of this kind (`box`, `host`, `user`, `address`, `serial`…); its stand-in.
-
-        + keep: a stand-in that it has already
-        """
-        spoken = [text.strip() for text in texts if isinstance(text, str) and text.strip()]
-        known = [self._words[text.lower()] for text in spoken if text.lower() in self._words]
-        stand_in = keep or (known[0] if known else None) or self._next(kind)
-        for text in spoken:
-            if text.lower() not in forms.COMMON and not _is_count(text):
-                self._words.setdefault(text.lower(), stand_in)
-        self._pattern = None
-        return stand_in
-
-    def public(self, *owners: str) -> None:
-        """Owners of repositories on the hub who may be named."""
-        self._public |= {owner.lower() for owner in owners}
-
-    def secret(self, *texts: Any) -> None:
-        """Values that must not be written in any spelling, nor a hash of them."""
-        for text in texts:
-            for each in {str(text), *str(text).splitlines()}:
-                if len(each.strip()) >= LEAST_SECRET and each.strip().lower() not in forms.COMMON:
-                    self._secrets |= set(_spellings(each.strip()))
-        self._pattern = None
 
     def learn(self, value: Any) -> None:
         """Take in who is named in a text, or in the texts of JSON: in homes, logins, addresses, lines of sshd."""
@@ -112,14 +77,6 @@ class Disguise:
         found = self._by_form(found)
         return self._filled(self._by_name(found))
 
-    def left(self, text: str) -> list[str]:
-        """Which known names and secrets are still in a text: there should be none."""
-        if not self._words and not self._secrets:
-            return []
-        stand_ins = "|".join(map(re.escape, sorted(self._numbers)))
-        rest = re.sub(rf"(?:{stand_ins})-\d+|{HIDDEN}|<ssh-key>", " ", text) if stand_ins else text
-        return sorted({found[0].lower() for found in self._known().finditer(rest)})
-
     # known names
 
     def _names(self, text: str) -> str:
@@ -133,28 +90,16 @@ class Disguise:
         def stand_in(found: re.Match[str]) -> str:
             return self._as(self._words.get(found[0].lower(), HIDDEN))
 
-        return _DOMAIN_OF.sub(self._whole_host, self._known().sub(stand_in, text))
+        return _DOMAIN_OF.sub(self._whole_host, self.known().sub(stand_in, text))
 
     def _whole_host(self, found: re.Match[str]) -> str:
         """The domain after the name of a host goes, too."""
         stand_in = self._put[int(found[1])]
         return found[0][: found.end(1) + 1 - found.start()] if stand_in.startswith(("box-", "host-")) else found[0]
 
-    def _known(self) -> re.Pattern[str]:
-        if self._pattern is None:
-            words = [word for word in sorted(self._words, key=len, reverse=True) if len(word) >= LEAST]
-            secrets = [re.escape(word) for word in sorted(self._secrets, key=len, reverse=True)]
-            parts = ["|".join(secrets)] if secrets else []
-            # a name ends where letters and digits do: `turing-1` is in `turing-1:8000` and `log_turing-1`, not in
-            # `turing-10`; one that is a part of our own keys stands alone
-            parts += _any(r"A-Za-z0-9", [word for word in words if word not in self._parts])
-            parts += _any(r"A-Za-z0-9_", [word for word in words if word in self._parts])
-            self._pattern = re.compile("|".join(parts) or r"(?!)")
-        return self._pattern
-
     def _meet(self, kind: str, text: str) -> None:
         name = text.strip().rstrip(".")
-        if name and name.lower() not in self._words and name.lower() not in forms.COMMON and not _is_number(name):
+        if name and name.lower() not in self._words and name.lower() not in forms.COMMON and not is_number(name):
             self.know(kind, name)
 
     def _learn(self, text: str) -> None:
@@ -194,13 +139,13 @@ class Disguise:
         text = forms.FINGERPRINT.sub(self._numbered("fingerprint"), text)
         text = forms.GPU_UUID.sub(self._card, text)
         text = forms.UUID.sub(self._uuid, text)
-        text = forms.DISK.sub(lambda found: found[1] + self._as(self._stand_in("disk", found[2])), text)
+        text = forms.DISK.sub(lambda found: found[1] + self._as(self.stand_in("disk", found[2])), text)
         text = forms.MAC.sub(self._numbered("mac"), text)
-        text = forms.NETWORK_CARD.sub(lambda found: found[1] + self._as(self._stand_in("mac", found[2])), text)
+        text = forms.NETWORK_CARD.sub(lambda found: found[1] + self._as(self.stand_in("mac", found[2])), text)
         text = forms.EMAIL.sub(self._email, text)
         text = forms.IPV6.sub(self._address6, text)
         text = forms.IPV4.sub(self._address, text)
-        text = forms.SERIAL.sub(lambda found: found[1] + self._as(self._stand_in("serial", found[2])), text)
+        text = forms.SERIAL.sub(lambda found: found[1] + self._as(self.stand_in("serial", found[2])), text)
         text = forms.HUB.sub(self._hub, text)
         text = forms.URL.sub(self._host_of_url, text)
         text = forms.LOGIN.sub(self._login, text)
@@ -213,34 +158,34 @@ class Disguise:
         """A card by its UUID, or the beginning of one, as CUDA_VISIBLE_DEVICES takes it."""
         whole = found[0].lower()
         known = [stand_in for word, stand_in in self._words.items() if word.startswith(whole)]
-        return self._as(known[0] if known else self._stand_in(found[1], whole))
+        return self._as(known[0] if known else self.stand_in(found[1], whole))
 
     def _uuid(self, found: re.Match[str]) -> str:
         known = self._words.get(found[0].lower()) or self._words.get("gpu-" + found[0].lower())
-        return self._as(known or self._stand_in("uuid", found[0]))
+        return self._as(known or self.stand_in("uuid", found[0]))
 
     def _address(self, found: re.Match[str]) -> str:
         address = forms.address(found[0])
-        return found[0] if address is None else self._as(self._stand_in("address", address))
+        return found[0] if address is None else self._as(self.stand_in("address", address))
 
     def _address6(self, found: re.Match[str]) -> str:
         parts = forms.ipv6(found["run"], found["word"] is not None)
         address = forms.address(parts[1]) if parts else None
         if parts is None or address is None:
             return found[0]
-        return parts[0] + self._as(self._stand_in("address", address)) + parts[2]
+        return parts[0] + self._as(self.stand_in("address", address)) + parts[2]
 
     def _email(self, found: re.Match[str]) -> str:
         person, _, host = found[0].partition("@")
         if forms.UNIT_INSTANCE.search(host) or (person.lower() in forms.COMMON and forms.is_public(host)):
             return found[0]
-        return self._as(self._stand_in("email", found[0]))
+        return self._as(self.stand_in("email", found[0]))
 
     def _hub(self, found: re.Match[str]) -> str:
         """The owner of a repository: a login, unless it is one that everybody knows."""
         if found[2].lower() in self._public or _PUT.search(found[2]):
             return found[0]
-        return found[1] + self._as(self._stand_in("hub-user", found[2]))
+        return found[1] + self._as(self.stand_in("hub-user", found[2]))
 
     def _host_of_url(self, found: re.Match[str]) -> str:
         start = found.start(1) - found.start()
@@ -254,28 +199,15 @@ class Disguise:
     def _host(self, name: str) -> str:
         if _PUT.search(name) or name.lower() in forms.COMMON or forms.is_public(name) or forms.is_address(name):
             return name
-        return self._as(self._stand_in("host", name.rstrip(".")))
+        return self._as(self.stand_in("host", name.rstrip(".")))
 
     def _user(self, name: str) -> str:
         if _PUT.search(name) or name.lower() in forms.COMMON:
             return name
-        return self._as(self._stand_in("user", name))
+        return self._as(self.stand_in("user", name))
 
     def _numbered(self, kind: str) -> Callable[[re.Match[str]], str]:
-        return lambda found: self._as(self._stand_in(kind, found[0]))
-
-    # stand-ins
-
-    def _stand_in(self, kind: str, text: str) -> str:
-        known = self._words.get(text.lower())
-        if known is None:
-            known = self._stand_ins.setdefault((kind, text.lower()), "") or self._next(kind)
-            self._stand_ins[(kind, text.lower())] = known
-        return known
-
-    def _next(self, kind: str) -> str:
-        self._numbers[kind] += 1
-        return f"{kind}-{self._numbers[kind]}"
+        return lambda found: self._as(self.stand_in(kind, found[0]))
 
     def _as(self, stand_in: str) -> str:
         self._put.append(stand_in)
@@ -285,16 +217,10 @@ class Disguise:
         return _PUT.sub(lambda found: self._put[int(found[1])], text)
 
 
-def _any(letters: str, words: Iterable[str]) -> list[str]:
-    """A pattern of these words with none of these letters around; none of no words."""
-    found = "|".join(re.escape(word) for word in words)
-    return [rf"(?i:(?<![{letters}])(?:{found})(?![{letters}]))"] if found else []
-
-
 def _named(found: re.Match[str]) -> str:
     """`api_key: abc` without its value; a count of tokens, or one that is none, stays."""
     value = found[3]
-    harmless = _is_number(value) or value.lower() in ("none", "null", "true", "false", "hidden")
+    harmless = is_number(value) or value.lower() in ("none", "null", "true", "false", "hidden")
     shown = harmless or _OPEN in value or not masking.is_secret(found[1])
     return found[0] if shown else f"{found[1]}{found[2]}{HIDDEN}"
 
@@ -326,27 +252,3 @@ def _texts(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
             yield from _texts(item, key)
     elif isinstance(value, str):
         yield value, key
-
-
-def _is_count(text: str) -> bool:
-    """A number that is no serial: too short."""
-    return _is_number(text) and len(text) < 6
-
-
-def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[-+]?[\d.,]+%?", text) is not None
-
-
-def _spellings(secret: str) -> Iterator[str]:
-    """A secret as it is, in an address, in base64, and its usual hashes."""
-    raw = secret.encode("utf-8", "surrogatepass")
-    yield secret
-    yield quote(secret, safe="")
-    yield json.dumps(secret)[1:-1]
-    yield base64.b64encode(raw).decode().rstrip("=")
-    yield base64.urlsafe_b64encode(raw).decode().rstrip("=")
-    for name in ("md5", "sha1", "sha256", "sha512"):
-        digest = hashlib.new(name, raw, usedforsecurity=False)
-        yield digest.hexdigest()
-        yield digest.hexdigest().upper()
-        yield base64.b64encode(digest.digest()).decode().rstrip("=")

@@ -58,6 +58,7 @@ class Boxes:
         """The kit's verb `doctor` on these boxes, at once; the answers are in `seen`."""
 
         def asked(host: Host, spec: Mapping[str, Any]) -> None:
+            self.seen[host.name].step = "network"
             self.seen[host.name].checks = kit_in_memory.call(host, "doctor", spec, CALL_SECONDS)
 
         self._each(specs, asked)

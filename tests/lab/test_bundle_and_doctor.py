@@ -1,4 +1,4 @@
-"""`gpufleet doctor` and `gpufleet bundle` on a booted box: a preflight that leaves nothing, a bundle that names nobody."""
+"""`gpufleet doctor` and `bundle` on a booted box: a preflight that leaves nothing, a bundle that names nobody."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def lab() -> Iterator[SmallLab]:
-    with small_lab("bund", 94, ["cpu-only"]) as fresh:
+    with small_lab("bund", 99, ["cpu-only"]) as fresh:
         yield fresh
 
 
@@ -56,10 +56,10 @@ def test_a_preflight_of_a_bare_box_leaves_no_file(fleet: Fleet) -> None:
 
 def test_what_would_stop_a_deploy_is_found_before(fleet: Fleet) -> None:
     sh = fleet.lab.sh
-    sh(BOX, "cp /etc/apt/sources.list.d/* /etc/apt/sources.list /root/ 2>/dev/null; "
-            "echo 'deb [trusted=yes] http://no-such-mirror.invalid/debian bookworm main' "
-            "> /etc/apt/sources.list.d/bad.list")  # fmt: skip
-    lock = "import fcntl, time; f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(99)"
+    bad = "deb [trusted=yes] http://no-such-mirror.invalid/debian bookworm main"
+    sh(BOX, f"echo '{bad}' > /etc/apt/sources.list.d/bad.list")
+    hold = "f = open('/var/lib/dpkg/lock-frontend', 'w'); fcntl.lockf(f, fcntl.LOCK_EX); time.sleep(99)"
+    lock = f"import fcntl, time; {hold}"
     sh(BOX, f'systemd-run --unit holder python3 -c "{lock}"')
     sh(BOX, "systemd-run --unit taker python3 -m http.server 8000")
     wait_for(lambda: sh(BOX, "ss -ltn | grep -c :8000 || :") == "1")
