@@ -19,6 +19,7 @@ COMMANDS = (
     *("init", "plan", "deploy", "discover", "fetch", "diff", "status", "logs", "history"),
     *("rollback", "hold", "unhold", "restart", "unlock"),
     *("gc", "adopt", "remove", "forget", "patches", "stacks", "models"),
+    *("bundle", "doctor"),
 )
 
 

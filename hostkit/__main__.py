@@ -21,7 +21,7 @@ CHANGING = ("apt", "host", "build", "runtime", "model", "release", "activate", "
 # none itself: the verb that it starts does. `lock` is the fleet's, with a guard of its own.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve",
             "lock", "serving", "releases", "journal", "follow", "health", "model_check", "adoptable",
-            "removable")  # fmt: skip
+            "removable", "evidence", "doctor")  # fmt: skip
 # What a unit runs as the services' user, who may not take the lock, and while an activation holds it.
 OF_UNITS = ("before-start", "after-stop")
 VERBS = UNLOCKED + OF_UNITS + CHANGING

@@ -71,11 +71,7 @@ def first_contact(
     Returns the boxes that were found not to be there, with the cause in pyinfra's words, so that nobody has to wait for
     them again. Raises ConfigError when the answer is no.
     """
-    with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
-        keys = cache(_keys)  # reading a file takes the square of its lines
-        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds, keys), addresses.items()))
-    found = [item for item in answers if isinstance(item, Unknown)]
-    gone = {name: item for name, item in zip(addresses, answers, strict=True) if isinstance(item, str)}
+    found, gone = unknown(addresses, seconds)
     if not found:
         return gone
     lines = [item.line() for item in found]
@@ -94,6 +90,17 @@ def first_contact(
     for item in found:
         remember(item)
     return gone
+
+
+def unknown(
+    addresses: Mapping[str, Mapping[str, Any]], seconds: float = CONNECT_SECONDS
+) -> tuple[list[Unknown], dict[str, str]]:
+    """(the host keys that nobody knows yet, the boxes that are not there and why); nothing is asked or remembered."""
+    with ThreadPoolExecutor(max(1, min(32, len(addresses)))) as pool:
+        keys = cache(_keys)  # reading a file takes the square of its lines
+        answers = list(pool.map(lambda pair: _look(pair[0], pair[1], seconds, keys), addresses.items()))
+    gone = {name: item for name, item in zip(addresses, answers, strict=True) if isinstance(item, str)}
+    return [item for item in answers if isinstance(item, Unknown)], gone
 
 
 def _ask_terminal(question: str) -> str:

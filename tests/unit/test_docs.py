@@ -19,7 +19,7 @@ from gpufleet.settings import Expect, Fetch, Host, Mirrors, Rollout, Serve, Sett
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "lab" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-ON_BOXES = ("status", "diff", "rollback", "logs", "history", "unlock")
+ON_BOXES = ("status", "diff", "rollback", "logs", "history", "unlock", "bundle", "doctor")
 FENCE = re.compile(r"^(?: {4}|\t).*$", re.MULTILINE)
 
 

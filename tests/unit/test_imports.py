@@ -19,9 +19,11 @@ ALLOWED = {
 FOLDERS = {"gpufleet/wheelhouse": {"hostkit"}, "gpufleet/checkpoint": {"hostkit", "huggingface_hub"}}
 # A command that reaches boxes does it by the operations, imported only when it runs: the core stays pure.
 CHILD = {"gpufleet/hub_child.py": {"huggingface_hub"}}  # and nothing else may: it reads its settings on import
-COMMANDS = {f"gpufleet/commands/{name}.py": {"operations"} for name in ("discover", "gc", "instead", "reach")}
+COMMANDS = {f"gpufleet/commands/{name}.py": {"operations"} for name in ("bundle", "discover", "gc", "instead", "reach")}
 # What is asked of a model on a box is asked the same of one that lies here.
 COMMANDS["gpufleet/commands/models_check.py"] = {"hostkit"}
+# And addresses are tried from here as boxes try them.
+COMMANDS["gpufleet/commands/doctor.py"] = {"operations", "hostkit"}
 
 
 def imported(path: Path) -> set[str]:
