@@ -78,6 +78,13 @@ class Changes:
         return [f"{name} is left as it is: {since}" for name, since in self.held.items()]
 
 
+def untouched(facts: Mapping[str, Any]) -> bool:
+    """Whether nothing on a box is gpufleet's but the kit."""
+    ours = [facts.get(key) for key in ("runtimes", "models", "instances")]
+    ours += [(facts.get("user") or {}).get("exists"), (facts.get("apt") or {}).get("installed")]
+    return not any(ours) and (facts.get("host") or {}).get("unit") in (None, "missing")
+
+
 def changes(plan: BoxPlan) -> Changes:
     """Compare a plan with what its box was found to be."""
     facts = plan.facts

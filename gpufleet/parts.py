@@ -17,6 +17,8 @@ from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.tar\.gz$")]
+# Bytes of a file as published, for what is foretold of a deploy; no part of a runtime, so that adding it changes none.
+Size = Annotated[int | None, Field(ge=1, exclude=True)]
 Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
 
 
@@ -70,6 +72,7 @@ class Uv(Data):
 
     version: Pep440
     sha256: Sha256
+    size: Size = None
 
 
 class GitFile(Data):
@@ -107,6 +110,7 @@ class Wheel(Patched):
     version: Pep440
     filename: Filename
     sha256: Sha256
+    size: Size = None
     url: Url | None = None  # where it is when no package index has it
     rename: Name | None = None  # the distribution's name in the runtime
     drop_requires: list[Name] = []

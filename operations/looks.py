@@ -20,7 +20,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from gpufleet import inventory, known, waves
-from gpufleet.changes import Changes, changes
+from gpufleet.changes import Changes, changes, untouched
 from gpufleet.errors import REFUSED, WRONG, BoxError, ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.hardware import differences
@@ -95,6 +95,10 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     candidates = waves.candidates({name: (found.plan, found.changes) for name, found in going_on.items()})
     session.order = waves.order(candidates, waves.serving(plans), rollout)
     session.rollout = rollout
+    if any(found.changes and untouched(found.plan.facts) for found in going_on.values()):
+        from operations import first_run  # much of the start-up time, which most runs do not need
+
+        first_run.show(going_on)
     return going_on
 
 
