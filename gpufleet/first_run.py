@@ -80,6 +80,7 @@ def rows(subject: Subject) -> Iterator[tuple[str, str]]:
     yield from (("apt", line) for line in changes.apt)
     if changes.host:
         yield "sets", "; ".join(changes.host)
+    yield from (("sets", line) for line in changes.of_models_home())
     for runtime in changes.runtimes:
         stack = runtime.stack
         with_toolkit = {item.cuda_toolkit for item in plan.instances if item.runtime == runtime and item.cuda_toolkit}

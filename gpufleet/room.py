@@ -33,8 +33,9 @@ def needs(plan: BoxPlan) -> dict[str, int]:
 
 
 def models_at(plan: BoxPlan) -> str:
-    """The path whose disk the models' files go to."""
-    return MODELS
+    """The path whose disk the models' files go to: of `host.models`, as far as the look told of it."""
+    wanted = plan.settings.host.models
+    return wanted if wanted and _disk(plan, wanted) else MODELS
 
 
 def free_mib(plan: BoxPlan, path: str) -> int | None:

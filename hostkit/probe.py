@@ -43,9 +43,12 @@ RESOLVER_SECONDS = 2.0
 
 
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
-    """spec: {"packages": [names]}; a source that failed leaves what `_nothing` has, and is named in `errors`."""
+    """spec: {"packages": [names], "places": [folders where models may be wanted]}
+
+    A source that failed leaves what `_nothing` has, and is named in `errors`.
+    """
     root = roots or Roots()
-    answers, errors = collect(*_cards(root, nvml_seconds), _system(root), _files(root, spec))
+    answers, errors = collect(*_cards(root, nvml_seconds), _system(root, spec.get("places", [])), _files(root, spec))
     errors += [
         {"source": name, "message": message} for name, answer in answers.items() for message in answer.pop("errors", [])
     ]
@@ -75,8 +78,8 @@ def _cards(root: Roots, nvml_seconds: float) -> list[list[Source]]:
     return found
 
 
-def _system(root: Roots) -> list[Source]:
-    """What asks a program or a file system that may hang; none is asked that has nothing to tell."""
+def _system(root: Roots, wanted: list[str]) -> list[Source]:
+    """What asks a program or a file system that may hang; none is asked that has nothing to tell. + wanted: folders"""
     found = []
     if _may_have_instances(root):
         found.append(Source("services", lambda _: services.read(releases.instance_names(root), roots=root), SECONDS))
@@ -88,7 +91,7 @@ def _system(root: Roots) -> list[Source]:
         Source("upgrades", lambda _: upgrades.read(root), SECONDS),
         Source("compilers", lambda tell: compilers.read(root, tell), SECONDS),
         Source("driver", lambda tell: driver.read(root, tell), SECONDS),
-        Source("disks", lambda tell: disks.read(root, tell), SECONDS),
+        Source("disks", lambda tell: disks.read(root, tell, wanted), SECONDS),
     ]
 
 
@@ -148,6 +151,8 @@ def _nothing() -> dict[str, Any]:
         "hosts_entry": None,
         "host": None,
         "disks": {},
+        "models_home": None,
+        "places": {},
         "shm_mib": 0,
         "shm_free_mib": 0,
         "virtualization": None,

@@ -147,12 +147,12 @@ def look_at(
         Config(CONNECT_TIMEOUT=_of(config, "CONNECT_TIMEOUT"), SUDO_PASSWORD=_of(config, "SUDO_PASSWORD")),
     )
     state.cwd = str(Path.cwd())
-    packages = wanted_packages(fleet, overrides)
+    packages, places = wanted_packages(fleet, overrides), wanted_places(fleet, overrides)
     found = {name: Seen(unreachable=cause) for name, cause in gone.items()}
     if listed:
         with ThreadPoolExecutor(min(AT_ONCE, len(listed))) as pool:
             hosts = list(state.inventory)
-            answers = pool.map(lambda host: _look(host, packages), hosts)
+            answers = pool.map(lambda host: _look(host, packages, places), hosts)
             found |= {host.name: seen for host, seen in zip(hosts, answers, strict=True)}
     return found
 
@@ -192,7 +192,8 @@ def connect_once() -> None:
         else:
             original(self)
             if session.deploys and session.fleet:
-                remote.begin(self.host, wanted_packages(session.fleet, session.overrides))
+                fleet, overrides = session.fleet, session.overrides
+                remote.begin(self.host, wanted_packages(fleet, overrides), wanted_places(fleet, overrides))
 
     SSHConnector.connect = connect  # type: ignore[method-assign]
 
@@ -200,20 +201,30 @@ def connect_once() -> None:
 def wanted_packages(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
     """Names whose state the probe is to tell: every package some stack or toolkit may want."""
     names = {package for stack in fleet.stacks.values() for package in stack.apt}
-    layers = [layer.values for found in fleet.layers.values() for layer in found]
-    layers += [box.data for box in fleet.boxes.values()]
     toolkits = {stack.cuda_toolkit for stack in fleet.stacks.values()} | {NEWEST, NEWEST_BELOW_75}
-    toolkits |= {(layer.get("host") or {}).get("toolkit") for layer in [*layers, overrides]}
+    toolkits |= _of_host(fleet, overrides, "toolkit")
     return names | {f"cuda-toolkit-{toolkit}" for toolkit in toolkits if toolkit}
 
 
-def _look(host: Host, packages: set[str]) -> Seen:
+def wanted_places(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
+    """Folders that the probe is to tell of: every one where models may be wanted, on whichever box."""
+    return _of_host(fleet, overrides, "models")
+
+
+def _of_host(fleet: Fleet, overrides: Mapping[str, Any], key: str) -> set[str]:
+    """What any layer, box or override says under a key of `host`: before the look nobody knows which of them apply."""
+    layers = [layer.values for found in fleet.layers.values() for layer in found]
+    layers += [box.data for box in fleet.boxes.values()]
+    return {value for layer in [*layers, overrides] if (value := (layer.get("host") or {}).get(key))}
+
+
+def _look(host: Host, packages: set[str], places: set[str]) -> Seen:
     seen = Seen()
     try:
         connector = host.connector
         connector.connect()
         seen.client = getattr(connector, "client", None)
-        seen.facts = remote.probe(host, packages)
+        seen.facts = remote.probe(host, packages, places)
     except ConnectError as error:
         seen.unreachable = str(error.args[0])
     except BoxError as error:

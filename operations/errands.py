@@ -42,7 +42,7 @@ class Boxes:
     ) -> None:
         """Connect to these boxes. Raises ConfigError when a host key is not trusted. Ctrl-C ends the program, 130.
 
-        + packages: whether the look tells of the packages that a plan asks for
+        + packages: whether the look tells of the packages and places that a plan asks for
         + interrupted: what is said on Ctrl-C
         """
         self.held: Lock | None = None
@@ -57,6 +57,7 @@ class Boxes:
         transport.install()
         self.addresses = fleet.addresses
         self.packages = discovery.wanted_packages(fleet, {}) if packages else set()
+        self.places = discovery.wanted_places(fleet, {}) if packages else set()
         self.failures: dict[str, BoxError] = {
             name: self._unreachable(name, cause) for name, cause in discovery.contact(fleet, names, {}).items()
         }
@@ -106,7 +107,7 @@ class Boxes:
         transport = client.get_transport() if client else None
         if transport is None or not transport.is_active():
             host.connector.connect()
-        return remote.probe(host, self.packages)
+        return remote.probe(host, self.packages, self.places)
 
     def _each(self, given: Mapping[str, Any], action: Any) -> dict[str, Any]:
         names = [name for name in given if name in self.hosts and name not in self.failures]

@@ -63,11 +63,11 @@ def of_this_run() -> dict[str, Decided]:
 def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     hosts = [host for host in state.inventory if host in state.active_hosts]
     overrides = _settings(session.overrides)
-    packages = discovery.wanted_packages(fleet, overrides)
+    packages, places = discovery.wanted_packages(fleet, overrides), discovery.wanted_places(fleet, overrides)
     decided: dict[str, Decided] = {}
     failed: set[Host] = set()
     wrong: list[str] = []
-    answers = Pool(AT_ONCE).map(lambda host: _facts(host, packages), hosts)
+    answers = Pool(AT_ONCE).map(lambda host: _facts(host, packages, places), hosts)
     for host, answer in zip(hosts, answers, strict=True):
         try:
             if isinstance(answer, Exception):
@@ -119,9 +119,9 @@ def active_hosts() -> list[Host]:
     ]
 
 
-def _facts(host: Host, packages: set[str]) -> dict[str, Any] | Exception:
+def _facts(host: Host, packages: set[str], places: set[str]) -> dict[str, Any] | Exception:
     try:
-        return discovery.earlier(host.name) or remote.probe(host, packages)
+        return discovery.earlier(host.name) or remote.probe(host, packages, places)
     except Exception as error:
         return error
 

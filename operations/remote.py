@@ -28,12 +28,13 @@ def kit() -> Kit:
     return build()
 
 
-def probe(host: Host, packages: Iterable[str]) -> dict[str, Any]:
+def probe(host: Host, packages: Iterable[str], places: Iterable[str] = ()) -> dict[str, Any]:
     """The facts of a box, in one command; one more to send the kit when it is new there.
 
+    + packages: those whose state it tells; + places: folders where models may be wanted
     Raises BoxError when the box cannot be reached, gives no root, or has no python3.
     """
-    spec = _spec(packages)
+    spec = _spec(packages, places)
     answer = _first_command(host, spec)
     if answer.startswith("GPUFLEET:NOKIT"):
         _push_kit(host)
@@ -65,9 +66,9 @@ def call(
     return _result(host, lines, log or host.log, progress)
 
 
-def begin(host: Host, packages: Iterable[str]) -> None:
+def begin(host: Host, packages: Iterable[str], places: Iterable[str] = ()) -> None:
     """Have the box begin what `probe` asks first, and go on; `probe` takes the answer."""
-    script = kit_scripts.look(FOLDER, kit(), _spec(packages))
+    script = kit_scripts.look(FOLDER, kit(), _spec(packages, places))
     _begun[host.name] = (script, gevent.spawn(_answer, host, script))
 
 
@@ -78,8 +79,8 @@ def _answer(host: Host, script: str) -> str | Exception:
         return error
 
 
-def _spec(packages: Iterable[str]) -> dict[str, Any]:
-    return {"packages": sorted(packages)}
+def _spec(packages: Iterable[str], places: Iterable[str]) -> dict[str, Any]:
+    return {"packages": sorted(packages), **({"places": sorted(places)} if places else {})}
 
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:
