@@ -88,6 +88,7 @@ def untouched(facts: Mapping[str, Any]) -> bool:
     """Whether nothing on a box is gpufleet's but the kit."""
     ours = [facts.get(key) for key in ("runtimes", "models", "instances")]
     ours += [(facts.get("user") or {}).get("exists"), (facts.get("apt") or {}).get("installed")]
+    ours.append((facts.get("models_home") or {}).get("ours"))
     return not any(ours) and (facts.get("host") or {}).get("unit") in (None, "missing")
 
 

@@ -78,9 +78,9 @@ def gated(reports: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], float]:
 
 
 def about(seconds: float) -> str:
-    """`under a minute`, `8 min`, `1 h 25 min`: no finer than such a figure holds."""
+    """`under a minute`, `about 8 min`, `about 1 h 25 min`: no finer than such a figure holds."""
     if seconds < 60:
         return "under a minute"
     minutes = ceil(seconds / 60)
     minutes = minutes if minutes < 20 else ceil(minutes / 5) * 5
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02d} min"
+    return f"about {minutes} min" if minutes < 90 else f"about {minutes // 60} h {minutes % 60:02d} min"

@@ -95,7 +95,8 @@ def whole(decided: Mapping[str, Decided]) -> Iterator[str]:
     seconds = first_run_time.fetching(found, rates) + first_run_time.spreading(found, rates, peers)
     seconds += first_run_time.installing(boxes.values(), made)
     seconds += first_run_time.starting(boxes.values(), list(reports()), len(session.order.waves))
-    yield f"time           about {about(seconds)} until the last box serves{_beside(boxes)}"
+    end = "the last box serves" if any(changes.instances for _, changes in boxes.values()) else "all is done"
+    yield f"time           {about(seconds)} until {end}{_beside(boxes)}"
 
 
 def outside(found: Coming, rates: Rates, fetches: Collection[str], root: Path) -> Iterator[str]:
