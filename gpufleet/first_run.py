@@ -101,22 +101,15 @@ def rows(subject: Subject) -> Iterator[tuple[str, str]]:
             comes = size(model.size_mib * MIB) if model.name in brought else "its files are there"
         name = model.name if instance.name == model.name else f"{model.name} as {instance.name}"
         yield "serves", f"{name} on {where}, port {instance.port}: {comes}"
-    if units := replaced(plan):
+    if units := replaced(changes):
         yield "instead", f"{', '.join(units)}: stopped, put back where the gate fails, else disabled"
     if warnings := dict.fromkeys(found.label for found in subject.findings if found.level == "warning"):
         yield "warns", ", ".join(warnings)
 
 
-def replaced(plan: BoxPlan) -> list[str]:
+def replaced(changes: Changes) -> list[str]:
     """Units of the owner that instances take the place of."""
-    return list(
-        dict.fromkeys(
-            unit
-            for entry in plan.settings.serve
-            if not isinstance(entry, str)
-            for unit in getattr(entry, "replaces", ())
-        )
-    )
+    return list(dict.fromkeys(unit for change in changes.instances for unit in getattr(change, "replaces", ())))
 
 
 def size(count: float) -> str:
