@@ -111,7 +111,7 @@ def test_a_model_that_is_there_or_linked_is_not_counted_as_coming() -> None:
 
 
 class Taking(InstanceChange):
-    replaces = ["vllm.service"]  # noqa: RUF012 - as the field of that name
+    replaces = ["vllm.service"]
 
 
 def test_units_that_it_takes_the_place_of_are_named() -> None:
