@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpufleet import crossing, host, replacing
+from gpufleet import crossing, host, replacing, room
 from gpufleet import reasons as why
 from gpufleet.models import Model
 from gpufleet.need import gpus
@@ -53,12 +53,14 @@ class Changes:
     + leaving: names of instances in no serve entry; replaced: units of the owner's whose place they had
     + held: names of instances that are left as they are, and why; no changes
     + host: settings of the box itself that differ, a line each
+    + models_home: the folder that /opt/gpufleet/models is to become a link to; empty when it is, or none is wanted
     """
 
     packages: list[str] = field(default_factory=list)
     apt: list[str] = field(default_factory=list)
     host: list[str] = field(default_factory=list)
     runtimes: list[Runtime] = field(default_factory=list)
+    models_home: str = ""
     models: list[Model] = field(default_factory=list)
     instances: list[InstanceChange] = field(default_factory=list)
     leaving: list[str] = field(default_factory=list)
@@ -67,13 +69,14 @@ class Changes:
 
     def __bool__(self) -> bool:
         parts = (self.packages, self.apt, self.host, self.runtimes, self.models, self.instances, self.leaving)
-        return any(parts)
+        return any(parts) or bool(self.models_home)
 
     def lines(self) -> list[str]:
         """One line for each thing that would be done."""
         lines = [f"apt install {' '.join(self.packages)}"] if self.packages else []
         lines += self.apt + self.host
         lines += [f"install runtime {runtime.name}" for runtime in self.runtimes]
+        lines += self.of_models_home()
         lines += [f"put model {model.name} {model.directory} in place" for model in self.models]
         lines += [change.line() for change in self.instances]
         lines += [f"retire {name}: it is in no serve entry{self._off(name)}" for name in self.leaving]
@@ -85,9 +88,20 @@ class Changes:
             return ""
         return f"; {', '.join(units)}, whose place it has, stays off (`{replacing.way_back(units)}` brings it back)"
 
+    def of_models_home(self) -> list[str]:
+        return [f"keep models in {self.models_home}: {room.MODELS} links to it"] if self.models_home else []
+
     def notes(self) -> list[str]:
         """One line for each instance that is left alone though a deploy would see to it."""
         return [f"{name} is left as it is: {since}" for name, since in self.held.items()]
+
+
+def untouched(facts: Mapping[str, Any]) -> bool:
+    """Whether nothing on a box is gpufleet's but the kit."""
+    ours = [facts.get(key) for key in ("runtimes", "models", "instances")]
+    ours += [(facts.get("user") or {}).get("exists"), (facts.get("apt") or {}).get("installed")]
+    ours.append((facts.get("models_home") or {}).get("ours"))
+    return not any(ours) and (facts.get("host") or {}).get("unit") in (None, "missing")
 
 
 def changes(plan: BoxPlan) -> Changes:
@@ -107,12 +121,19 @@ def changes(plan: BoxPlan) -> Changes:
         apt=_apt(plan),
         host=host.lines(plan),
         runtimes=renewed,
+        models_home=_models_home(plan),
         models=moved,
         instances=[found[name] for name in order if found[name].reasons],
         leaving=[name for name in _leaving(plan) if name not in held],
         replaced={name: replacing.taken_by(facts, name) for name in _leaving(plan)},
         held=held,
     )
+
+
+def _models_home(plan: BoxPlan) -> str:
+    """`host.models` where it is not so yet; nothing where the look did not tell."""
+    wanted, found = plan.settings.host.models, plan.facts.get("models_home")
+    return wanted if wanted and found and not (found["link"] == wanted and found["ours"]) else ""
 
 
 def _held(plan: BoxPlan) -> dict[str, str]:

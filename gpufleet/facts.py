@@ -60,6 +60,20 @@ class Disk(Fact):
     coming_mib: Count = 0
 
 
+class ModelsHome(Fact):
+    link: str | None
+    empty: bool
+    ours: bool
+
+
+class Place(Fact):
+    exists: bool
+    real: str
+    unmounted: str | None
+    closed: str | None
+    foreign: str | None
+
+
 class Clock(Fact):
     synchronized: bool | None
     now: Moment
@@ -208,6 +222,8 @@ class Facts(Fact):
     hosts_entry: bool | None = None
     host: Host | None = None
     disks: dict[str, Disk]
+    models_home: ModelsHome | None = None
+    places: dict[str, Place] = {}
     shm_mib: Count
     shm_free_mib: Count
     virtualization: str | None

@@ -41,6 +41,7 @@ class Instance:
     + link: the weakest between two of its GPUs, None for fewer than two
     + foreign: flags and variables that were left out, being another engine's, and the layers that gave them
     + rollout: how it is brought to serve, by the settings of its traits
+    + models_home: the folder that models lie in, where that is another than the product's own
     + memory: of the GPU with the least; None when the model's page gives no sizes, and on CPUs
     + replaces: units of the owner's whose place it takes
     """
@@ -66,6 +67,7 @@ class Instance:
     foreign: Mapping[str, str]
     rollout: Rollout
     replaces: tuple[str, ...] = ()
+    models_home: str | None = None
 
     @property
     def args(self) -> dict[str, Any]:
@@ -154,6 +156,7 @@ def make(view: View, facts: Mapping[str, Any], place: Place, before: Sequence[In
         foreign=given.foreign,
         rollout=settings.rollout,
         replaces=tuple(dict.fromkeys(entry.replaces)),
+        models_home=settings.host.models,
     )
 
 

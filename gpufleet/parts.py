@@ -17,6 +17,7 @@ from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.tar\.gz$")]
+Size = Annotated[int, Field(ge=1)]  # bytes of a file as published, for what is foretold of a deploy
 Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
 
 
@@ -70,6 +71,7 @@ class Uv(Data):
 
     version: Pep440
     sha256: Sha256
+    size: Size | None = None
 
 
 class GitFile(Data):
@@ -107,6 +109,7 @@ class Wheel(Patched):
     version: Pep440
     filename: Filename
     sha256: Sha256
+    size: Size | None = None
     url: Url | None = None  # where it is when no package index has it
     rename: Name | None = None  # the distribution's name in the runtime
     drop_requires: list[Name] = []

@@ -50,6 +50,7 @@ def release(instance: Instance) -> Release:
         "kit": NEWEST,
         "start_file": starting.FILE,
         "model": model_path(instance),
+        "models_home": instance.models_home,  # systemd does not follow the link
         "release": f"{instance_path(instance)}/current",
         # A model that lies in somebody's home must be readable there; nothing else of it is.
         "home": any(path.startswith(("/home/", "/root/")) for path in instance.model.places),

@@ -17,6 +17,7 @@ from gpufleet.stacks import Stack
 
 # Part of every digest: raise it when what is done to a runtime changes without any of its inputs changing.
 RECIPE = "2"
+PARTS = {"uv", "wheels", "sources", "compile", "verify"}  # of a stack's page; their sizes are for reading
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,8 @@ class Runtime:
         """`<stack>-<digest>`. Raises OSError or PatchError when a lock, patch or script is not there."""
         stack = self.stack
         digest = hashlib.sha256(repr((RECIPE, self.python, self.toolkit, self.archs)).encode())
-        digest.update(stack.model_dump_json(include={"uv", "wheels", "sources", "compile", "verify"}).encode())
+        parts = stack.model_dump_json(include=PARTS, exclude={"uv": {"size"}, "wheels": {"__all__": {"size"}}})
+        digest.update(parts.encode())
         digest.update(stack.lock_text(self.python).encode())
         patched: list[Patched] = [*stack.wheels, *stack.sources]
         for part in patched:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from gpufleet.schema import Args, Data, Env, Name, OneLine, Url, address
+from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, Url, address
 
 Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
 Port = Annotated[int, Field(ge=1, le=65535)]
@@ -29,6 +30,14 @@ Share = Annotated[str, StringConstraints(pattern=r"^([1-9]\d?|100)%$")] | Annota
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
+def _folder(path: str) -> str:
+    """Raises ValueError for a path with `..` in it; `//` and a `/` at the end go."""
+    if ".." in path.split("/"):
+        raise ValueError("has `..` in it: give the path itself")
+    return posixpath.normpath("/" + path.lstrip("/"))
+
+
+Folder = Annotated[AbsolutePath, AfterValidator(_folder)]
 Watts = Annotated[int, Field(ge=1, le=10_000)]
 Governor = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,15}$")]
 
@@ -78,6 +87,7 @@ class Host(Data):
     overcommit_memory: Literal[0, 1, 2] | None = None
     swappiness: Swappiness | None = None
     hosts_entry: bool = True  # the box's own name in /etc/hosts, where no line has it
+    models: Folder | None = None  # a folder of the box, on another disk: /opt/gpufleet/models becomes a link to it
 
 
 class Mirrors(Data):

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Iterator, Optional
 
-from hostkit import build, files, garbage_models, install, model, named, release, runtime, store
+from hostkit import build, files, garbage_models, install, models_home, named, release, runtime, store
 
 CACHE = "/var/cache"
 LINK = "gpufleet-kit.pyz"
@@ -132,12 +132,17 @@ def caches(known: named.Named) -> "Iterator[tuple[str, str, str, float]]":
 
 def kept(found: list) -> dict:
     """{kind: bytes} of what stays, for the kinds that fill a disk."""
-    homes = {"runtime": runtime.RUNTIMES, "store": store.ROOT, "model": model.MODELS}
+    homes = {"runtime": runtime.RUNTIMES, "store": store.ROOT, "model": models_home.root()}
     freed = {
-        kind: sum(item["bytes"] for item in found if item["path"].startswith(home + "/"))
+        kind: sum(item["bytes"] for item in found if lies(item["path"]).startswith(home + "/"))
         for kind, home in homes.items()
     }
     return {kind: max(0, size(home) - freed[kind]) for kind, home in homes.items()}
+
+
+def lies(path: str) -> str:
+    """Where it is, its folder's links followed: the models' store may be on another disk."""
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def free_bytes() -> int:

@@ -12,7 +12,7 @@ import re
 import time
 from typing import Callable, Iterator, Tuple
 
-from hostkit import model, named, store
+from hostkit import files, model, models_home, named, store
 
 Candidate = Tuple[str, str, str, float]  # kind, path, why, seconds for which it is left alone
 UNFINISHED = re.compile(r"(.+?)(\.incoming|\.incoming\.head|\.gone)$")
@@ -30,9 +30,16 @@ def directories(root: str, entries: Callable[[str], list]) -> "Iterator[tuple[st
 
 
 def unnamed(known: named.Named, entries: Callable[[str], list], young: float) -> Iterator[Candidate]:
-    for name, path in directories(model.MODELS, entries):
-        if name not in known.models:
+    for name, path in directories(models_home.root(), entries):
+        if name not in known.models and is_ours(path):
             yield "model", path, "no release names it", young
+
+
+def is_ours(path: str) -> bool:
+    """Whether gpufleet made a model's directory: in a folder of an owner's, others may lie beside them."""
+    if not models_home.is_linked():
+        return True
+    return os.path.islink(path) or files.is_complete(path) or bool(UNFINISHED.match(os.path.basename(path)))
 
 
 def stored(
@@ -41,9 +48,9 @@ def stored(
     """Files of the models' store; of kind `model` those that go with a directory."""
     used: set = set()
     going: set = set()
-    linked = os.path.islink(model.MODELS)  # then no directory below is freed
+    linked = os.path.islink(model.MODELS) and not models_home.is_linked()  # then no directory below is freed
     for name, path in directories(os.path.realpath(model.MODELS), entries):
-        stays = linked or name in known.models or abs(age(path)) < young
+        stays = linked or name in known.models or abs(age(path)) < young or not is_ours(path)
         (used if stays else going).update(inodes(path))
     digests = entries(os.path.realpath(store.MODELS_ROOT))
     folders = [os.path.join(store.MODELS_ROOT, digest) for digest in digests]

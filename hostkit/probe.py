@@ -43,7 +43,7 @@ RESOLVER_SECONDS = 2.0
 
 
 def run(spec: dict[str, Any], roots: Roots | None = None, nvml_seconds: float = NVML_SECONDS) -> dict[str, Any]:
-    """spec: {"packages": [names], "units": [names of others' units, to be told of]}.
+    """spec: {"packages": [names], "units": [names of others' units], "places": [folders where models may be wanted]}.
 
     A source that failed leaves what `_nothing` has, and is named in `errors`.
     """
@@ -93,7 +93,7 @@ def _system(root: Roots, spec: dict[str, Any]) -> list[Source]:
         Source("upgrades", lambda _: upgrades.read(root), SECONDS),
         Source("compilers", lambda tell: compilers.read(root, tell), SECONDS),
         Source("driver", lambda tell: driver.read(root, tell), SECONDS),
-        Source("disks", lambda tell: disks.read(root, tell), SECONDS),
+        Source("disks", lambda tell: disks.read(root, tell, spec.get("places") or []), SECONDS),
     ]
 
 
@@ -158,6 +158,8 @@ def _nothing() -> dict[str, Any]:
         "hosts_entry": None,
         "host": None,
         "disks": {},
+        "models_home": None,
+        "places": {},
         "shm_mib": 0,
         "shm_free_mib": 0,
         "virtualization": None,

@@ -25,6 +25,7 @@ from pyinfra.connectors.sshuserclient import SSHClient
 from gpufleet.errors import ConfigError
 
 CONNECT_SECONDS = 10
+confirmed: set[str] = set()  # boxes whose keys the user said yes to in this run
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,7 @@ def first_contact(
         raise ConfigError(f"{line}: its host key is not trusted. Nothing was done" for line in lines)
     for item in found:
         remember(item)
+        confirmed.add(item.box)
     return gone
 
 

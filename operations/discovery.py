@@ -30,10 +30,10 @@ from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
 from gpufleet.kept import problem
 from gpufleet.terminal import plain
-from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
-from operations import remote, transport
+from operations import remote, transport, wanted
 from operations.contact import first_contact, keep_failures_apart, remedy
 from operations.run import session
+from operations.wanted import Wanted
 
 AT_ONCE = 50
 
@@ -151,12 +151,12 @@ def look_at(
         Config(CONNECT_TIMEOUT=_of(config, "CONNECT_TIMEOUT"), SUDO_PASSWORD=_of(config, "SUDO_PASSWORD")),
     )
     state.cwd = str(Path.cwd())
-    packages, units = wanted_packages(fleet, overrides), wanted_units(fleet, overrides)
+    asked = wanted.of(fleet, overrides)
     found = {name: Seen(unreachable=cause) for name, cause in gone.items()}
     if listed:
         with ThreadPoolExecutor(min(AT_ONCE, len(listed))) as pool:
             hosts = list(state.inventory)
-            answers = pool.map(lambda host: _look(host, packages, units), hosts)
+            answers = pool.map(lambda host: _look(host, asked), hosts)
             found |= {host.name: seen for host, seen in zip(hosts, answers, strict=True)}
     return found
 
@@ -196,37 +196,18 @@ def connect_once() -> None:
         else:
             original(self)
             if session.deploys and session.fleet:
-                asked = (wanted(session.fleet, session.overrides) for wanted in (wanted_packages, wanted_units))
-                remote.begin(self.host, *asked)
+                remote.begin(self.host, wanted.of(session.fleet, session.overrides))
 
     SSHConnector.connect = connect  # type: ignore[method-assign]
 
 
-def wanted_packages(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
-    """Names whose state the probe is to tell: every package some stack or toolkit may want."""
-    names = {package for stack in fleet.stacks.values() for package in stack.apt}
-    layers = [layer.values for found in fleet.layers.values() for layer in found]
-    layers += [box.data for box in fleet.boxes.values()]
-    toolkits = {stack.cuda_toolkit for stack in fleet.stacks.values()} | {NEWEST, NEWEST_BELOW_75}
-    toolkits |= {(layer.get("host") or {}).get("toolkit") for layer in [*layers, overrides]}
-    return names | {f"cuda-toolkit-{toolkit}" for toolkit in toolkits if toolkit}
-
-
-def wanted_units(fleet: Fleet, overrides: Mapping[str, Any]) -> set[str]:
-    """Names of the owners' units of which the probe is to tell: those that some `serve` entry replaces."""
-    layers = [layer.values for found in fleet.layers.values() for layer in found]
-    layers += [box.data for box in fleet.boxes.values()]
-    entries = [entry for layer in [*layers, overrides] for entry in layer.get("serve") or []]
-    return {unit for entry in entries if isinstance(entry, Mapping) for unit in entry.get("replaces") or []}
-
-
-def _look(host: Host, packages: set[str], units: set[str]) -> Seen:
+def _look(host: Host, asked: Wanted) -> Seen:
     seen = Seen()
     try:
         connector = host.connector
         connector.connect()
         seen.client = getattr(connector, "client", None)
-        seen.facts = remote.probe(host, packages, units)
+        seen.facts = remote.probe(host, asked)
     except ConnectError as error:
         seen.unreachable = str(error.args[0])
     except BoxError as error:

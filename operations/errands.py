@@ -23,9 +23,10 @@ from pyinfra.api.host import Host
 
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
-from operations import discovery, lease, remote, transport
+from operations import discovery, lease, remote, transport, wanted
 from operations.contact import keep_failures_apart, remedy
 from operations.errand_lock import Lock
+from operations.wanted import Wanted
 
 AT_ONCE = 50
 INTERRUPTED_TEXT = "gpufleet: interrupted; what was begun on a box is finished there"
@@ -42,7 +43,7 @@ class Boxes:
     ) -> None:
         """Connect to these boxes. Raises ConfigError when a host key is not trusted. Ctrl-C ends the program, 130.
 
-        + packages: whether the look tells of the packages that a plan asks for
+        + packages: whether the look tells of the packages and places that a plan asks for
         + interrupted: what is said on Ctrl-C
         """
         self.held: Lock | None = None
@@ -56,8 +57,8 @@ class Boxes:
         keep_failures_apart()
         transport.install()
         self.addresses = fleet.addresses
-        self.packages = discovery.wanted_packages(fleet, {}) if packages else set()
-        self.units = discovery.wanted_units(fleet, {})
+        found = wanted.of(fleet, {})
+        self.wanted = found if packages else Wanted(units=found.units)
         self.failures: dict[str, BoxError] = {
             name: self._unreachable(name, cause) for name, cause in discovery.contact(fleet, names, {}).items()
         }
@@ -110,7 +111,7 @@ class Boxes:
         transport = client.get_transport() if client else None
         if transport is None or not transport.is_active():
             host.connector.connect()
-        return remote.probe(host, self.packages, self.units)
+        return remote.probe(host, self.wanted)
 
     def _each(self, given: Mapping[str, Any], action: Any) -> dict[str, Any]:
         names = [name for name in given if name in self.hosts and name not in self.failures]

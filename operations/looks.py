@@ -20,7 +20,7 @@ from pyinfra.api.host import Host
 from pyinfra.api.state import State
 
 from gpufleet import inventory, known, left_behind, waves
-from gpufleet.changes import Changes, changes
+from gpufleet.changes import Changes, changes, untouched
 from gpufleet.errors import REFUSED, WRONG, BoxError, ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.hardware import differences
@@ -30,8 +30,9 @@ from gpufleet.rules import check
 from gpufleet.rules.base import Finding
 from gpufleet.settings import Settings
 from gpufleet.whole import whole
-from operations import discovery, holder, remote
+from operations import discovery, holder, remote, wanted
 from operations.run import Stop, session
+from operations.wanted import Wanted
 
 AT_ONCE = 50
 _lock = RLock()
@@ -64,7 +65,7 @@ def of_this_run() -> dict[str, Decided]:
 def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     hosts = [host for host in state.inventory if host in state.active_hosts]
     overrides = _settings(session.overrides)
-    asked = discovery.wanted_packages(fleet, overrides), discovery.wanted_units(fleet, overrides)
+    asked = wanted.of(fleet, overrides)
     decided: dict[str, Decided] = {}
     failed: set[Host] = set()
     wrong: list[str] = []
@@ -98,6 +99,10 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
     candidates = waves.candidates({name: (found.plan, found.changes) for name, found in going_on.items()})
     session.order = waves.order(candidates, waves.serving(plans), rollout)
     session.rollout = rollout
+    if any(found.changes and untouched(found.plan.facts) for found in going_on.values()):
+        from operations import first_run  # much of the start-up time, which most runs do not need
+
+        first_run.show(going_on)
     return going_on
 
 
@@ -119,11 +124,10 @@ def active_hosts() -> list[Host]:
 
 
 def _decided(
-    host: Host, asked: tuple[set[str], set[str]], fleet: Fleet, overrides: Mapping[str, Any]
+    host: Host, asked: Wanted, fleet: Fleet, overrides: Mapping[str, Any]
 ) -> tuple[Decided, list[Finding]] | Exception:
-    """+ asked: names of packages and of units that the box is to tell of"""
     try:
-        return _decide(host, fleet, discovery.earlier(host.name) or remote.probe(host, *asked), overrides)
+        return _decide(host, fleet, discovery.earlier(host.name) or remote.probe(host, asked), overrides)
     except Exception as error:
         return error
 

@@ -22,7 +22,8 @@ from pyinfra.api.host import Host
 from gpufleet.doctoring import Seen
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
-from operations import become, contact, discovery, kit_in_memory, transport
+from operations import become, contact, kit_in_memory, transport, wanted
+from operations.wanted import Wanted
 
 AT_ONCE = 50
 CALL_SECONDS = 60  # for HEAD requests, which have limits of their own
@@ -51,8 +52,8 @@ class Boxes:
         state = State(Inventory(([(name, fleet.connection(name)) for name in names], {})), Config())
         state.cwd = str(Path.cwd())
         self.hosts: dict[str, Host] = {host.name: host for host in state.inventory}
-        packages = sorted(discovery.wanted_packages(fleet, {}))
-        self._each(dict.fromkeys(names), lambda host, _: self._look(host, packages))
+        asked = wanted.of(fleet, {})
+        self._each(dict.fromkeys(names), lambda host, _: self._look(host, asked))
 
     def ask(self, specs: Mapping[str, Mapping[str, Any]]) -> None:
         """The kit's verb `doctor` on these boxes, at once; the answers are in `seen`."""
@@ -63,7 +64,7 @@ class Boxes:
 
         self._each(specs, asked)
 
-    def _look(self, host: Host, packages: Sequence[str]) -> None:
+    def _look(self, host: Host, asked: Wanted) -> None:
         seen = self.seen[host.name]
         seen.step = "ssh"
         began = time.monotonic()
@@ -77,7 +78,7 @@ class Boxes:
         seen.passed("python", _python(host, said))
         seen.step = "look"
         before = time.time()
-        seen.facts = dict(kit_in_memory.call(host, "probe", {"packages": list(packages)})["facts"])
+        seen.facts = dict(kit_in_memory.call(host, "probe", asked.spec())["facts"])
         seen.asked = (before, time.time())
 
     def _each(self, given: Mapping[str, Any], action: Callable[[Host, Any], None]) -> None:

@@ -16,6 +16,7 @@ from gpufleet.kit import FOLDER, NEWEST, Kit, build
 from gpufleet.terminal import one_line, plain
 from operations import become, kit_scripts
 from operations.remote_shell import AGAIN, run
+from operations.wanted import Wanted
 
 # What boxes were asked when they were connected, and the greenlet that has the answer.
 _begun: dict[str, tuple[str, gevent.Greenlet]] = {}
@@ -28,12 +29,12 @@ def kit() -> Kit:
     return build()
 
 
-def probe(host: Host, packages: Iterable[str], units: Iterable[str] = ()) -> dict[str, Any]:
+def probe(host: Host, wanted: Wanted) -> dict[str, Any]:
     """The facts of a box, in one command; one more to send the kit when it is new there.
 
     Raises BoxError when the box cannot be reached, gives no root, or has no python3.
     """
-    spec = _spec(packages, units)
+    spec = wanted.spec()
     answer = _first_command(host, spec)
     if answer.startswith("GPUFLEET:NOKIT"):
         _push_kit(host)
@@ -65,9 +66,9 @@ def call(
     return _result(host, lines, log or host.log, progress)
 
 
-def begin(host: Host, packages: Iterable[str], units: Iterable[str] = ()) -> None:
+def begin(host: Host, wanted: Wanted) -> None:
     """Have the box begin what `probe` asks first, and go on; `probe` takes the answer."""
-    script = _look(host, _spec(packages, units))
+    script = _look(host, wanted.spec())
     _begun[host.name] = (script, gevent.spawn(_answer, host, script))
 
 
@@ -82,10 +83,6 @@ def _look(host: Host, spec: Mapping[str, Any]) -> str:
     """The script of the first command: who logs in as root need not find out how to become root."""
     make = kit_scripts.look_as_root if host.data.get("ssh_user") == "root" else kit_scripts.look
     return make(FOLDER, kit(), spec)
-
-
-def _spec(packages: Iterable[str], units: Iterable[str]) -> dict[str, Any]:
-    return {"packages": sorted(packages), "units": sorted(units)}
 
 
 def _first_command(host: Host, spec: Mapping[str, Any]) -> str:

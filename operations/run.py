@@ -61,6 +61,7 @@ class Session:
     ending: list[Callable[[], None]] = field(default_factory=list)
     shown: bool = False
     dry: bool = False
+    asks: bool = False  # whether pyinfra asks before it changes anything
     interrupted: bool = False
 
     def __post_init__(self) -> None:

@@ -41,6 +41,7 @@ def install() -> None:
     terminal.outlive_readers()
     params = click.get_current_context().params
     session.dry = bool(params.get("dry"))
+    session.asks = not any(params.get(option) for option in ("yes", "dry", "json_output"))
     for option, why in REFUSED:
         if params.get(option):
             raise Stop(f"--{option.replace('_', '-')} is not for fleets: {why}. Leave it out", WRONG)

@@ -18,6 +18,7 @@ from gpufleet.rules import (  # noqa: F401 - importing them registers their rule
     kv,
     links,
     memory,
+    models_home,
     names,
     offloading,
     power,

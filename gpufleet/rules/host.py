@@ -10,14 +10,12 @@ from typing import Any
 from gpufleet import replacing
 from gpufleet.host import refused
 from gpufleet.plan import BoxPlan
+from gpufleet.room import SPARE_MIB, free_mib, needs
 from gpufleet.rules.base import Said, rule
 from gpufleet.rules.look import failed, on_gpus
 from gpufleet.toolkit import keeps_off
 
 SYSTEMS = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04")}
-HOME = "/opt/gpufleet"
-# What apt, uv's environment and the releases take beside the stack's own figure.
-SPARE_MIB = 1024
 
 
 @rule(
@@ -67,19 +65,8 @@ def packages_missing(plan: BoxPlan) -> Said:
 def disk_space(plan: BoxPlan) -> Said:
     """Below `/opt/gpufleet` there is less room than the runtimes and models that are missing need, plus 1 GiB; or below
     `/opt/gpufleet/models`, where that is a disk of its own. What a deploy that was cut off has brought counts."""
-    disks = plan.facts.get("disks") or {}
-    home, models = disks.get(HOME) or {}, disks.get(f"{HOME}/models") or {}
-    apart = models.get("mount") not in (None, home.get("mount"))
-    installed, placed = plan.facts.get("runtimes") or {}, plan.facts.get("models") or {}
-    needs = dict.fromkeys([HOME, f"{HOME}/models"], 0)
-    needs[HOME] += sum(
-        item.stack.disk_mib for item in plan.runtimes if not installed.get(item.name, {}).get("complete")
-    )
-    lacking = [model for model in plan.models if not placed.get(f"{model.name}/{model.directory}", {}).get("complete")]
-    coming = models.get("coming_mib") or 0
-    needs[f"{HOME}/models" if apart else HOME] += max(0, sum(model.size_mib for model in lacking) - coming)
-    for path, need in needs.items():
-        have = (disks.get(path) or {}).get("free_mib")
+    for path, need in needs(plan).items():
+        have = free_mib(plan, path)
         if need and have is not None and have < need + SPARE_MIB:
             yield f"{path} has {have} MiB free, {need + SPARE_MIB} MiB are needed", "free space or use a larger disk"
 

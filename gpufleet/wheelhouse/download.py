@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpufleet.wheelhouse import pool, web
+from gpufleet.wheelhouse import pool, rate, web
 from gpufleet.wheelhouse.index import Address, Finder
 from gpufleet.wheelhouse.items import FetchError, Item, once
 from gpufleet.wheelhouse.progress import Progress, size
@@ -67,7 +68,7 @@ def several(
         {names[sha256]: length for sha256, length in have.items()},
         say,
     )
-    lock = threading.Lock()
+    lock, began, before = threading.Lock(), time.monotonic(), tally.bytes
 
     def one(item: Item, stop: threading.Event) -> None:
         told = False
@@ -97,6 +98,7 @@ def several(
 
     # The large ones first: then the last minutes are not spent on one of them alone.
     pool.each(one, sorted(lacking, key=lambda item: -(sizes[item.sha256] or 0)), AT_ONCE)
+    rate.keep(store.root, tally.bytes - before, time.monotonic() - began)
 
 
 def _names(items: Sequence[Item]) -> dict[str, str]:

@@ -23,6 +23,7 @@ from pyinfra.api import Config, Inventory, State
 from gpufleet.errors import BoxError
 from operations import remote
 from operations.swarm import bring, swarm
+from operations.wanted import Wanted
 
 SO_MAX_PACING_RATE = 47  # asm-generic/socket.h; the socket module does not have it
 
@@ -75,7 +76,7 @@ def main() -> None:
         box.host.connector.connect()
         if pace := given.get("pace"):
             box.host.connector.client.get_transport().sock.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, pace)
-        remote.probe(box.host, ())
+        remote.probe(box.host, Wanted())
 
     def one(box: Box) -> None:
         try:

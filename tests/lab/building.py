@@ -22,6 +22,7 @@ from gpufleet.runtime import Runtime
 from gpufleet.settings import Settings
 from gpufleet.wheelhouse.store import Store
 from operations import building, remote, swarm
+from operations.wanted import Wanted
 from tests.lab import kernels
 from tests.lab.bringing import Box, say
 
@@ -52,7 +53,7 @@ def main() -> None:
 
     for host in state.inventory:
         host.connector.connect()
-        remote.probe(host, ())
+        remote.probe(host, Wanted())
     Pool(len(given["boxes"])).map(one, list(state.inventory))
     say(wheels=wheels, failed=failed)
 

@@ -131,7 +131,7 @@ class _Server(paramiko.ServerInterface):
         return True
 
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
-        verb = re.search(r"\.pyz'? +'?([a-z]+)", command) if "GPUFLEET:AS" not in command else None
+        verb = re.search(r"\.pyz'? +'?([a-z-]+)", command) if "GPUFLEET:AS" not in command else None
         if verb:
             self.boxes.asked.append((self.name, verb[1]))
         else:

@@ -50,7 +50,7 @@ class Box:
         self.plan = SimpleNamespace(
             settings=Settings.model_validate(settings), instances=instances, models=list(models)
         )
-        self.changes = SimpleNamespace(models=list(models))
+        self.changes = SimpleNamespace(models=list(models), models_home="")
 
     def call(self, verb: str, wanted: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         self.called.append((verb, wanted))

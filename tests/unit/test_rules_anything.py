@@ -31,7 +31,7 @@ VLLM_SM75_SPEC_SYNC_MODE PYTORCH_CUDA_ALLOC_CONF TRITON_CACHE_DIR
 KEYS = """
 os python cpu memory disks shm_mib shm_free_mib virtualization driver p2p_read p2p_write packages toolkits ports
 instances runtimes models errors xid iommu compilers secure_boot hostname_resolves clock holds nvidia_packages
-cuda_compat unattended_upgrades display_manager overcommit_memory nouveau nvidia_installer
+cuda_compat unattended_upgrades display_manager overcommit_memory nouveau nvidia_installer models_home places
 """.split()  # noqa: SIM905 - as words they can be read
 OF_A_CARD = ["name", "processes", "pcie", "power", "persistence", "ecc", "mig", "display_active"]
 words = st.sampled_from(
