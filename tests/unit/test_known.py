@@ -22,6 +22,7 @@ def busy(**more: Any) -> dict[str, Any]:
     facts["memory"] = {"total_mib": 65536, "available_mib": 1000, "swap_mib": 0}
     facts["instances"] = {"tiny": {"port": 8003, "current": "x", "service": {"pid": 12, "since": "now"}}}
     facts["errors"] = [{"source": "toolkits", "message": "not readable"}]
+    facts["units"] = {"vllm.service": {"id": "vllm.service", "active": "active"}}
     return facts
 
 
@@ -33,7 +34,12 @@ def test_only_what_a_box_is_and_has_is_kept(tmp_path: Path) -> None:
     assert known.keep(tmp_path / "facts", "a", busy())
     text = (tmp_path / "facts" / "a.json").read_text()
     kept = json.loads(text)
-    assert "ports" not in kept and "errors" not in kept and kept["instances"] == {"tiny": {"port": 8003}}
+    assert (
+        "ports" not in kept
+        and "units" not in kept
+        and "errors" not in kept
+        and kept["instances"] == {"tiny": {"port": 8003}}
+    )
     assert kept["memory"] == {"total_mib": 65536, "swap_mib": 0}
     assert "memory_used_mib" not in kept["gpus"][0] and kept["gpus"][0]["memory_mib"] == 22528
     assert text == json.dumps(kept, indent=1, sort_keys=True) + "\n"
