@@ -118,7 +118,7 @@ def by_hand(lab: SmallLab, tmp_path_factory: pytest.TempPathFactory) -> list[str
     )
     (root(lab, BOX) / "etc/systemd/system" / UNIT).write_text(TEXT)
     lab.sh(BOX, f"systemctl daemon-reload && systemctl enable -q --now {UNIT}")
-    wait_for(lambda: serves(lab), 300)
+    until_it_serves(lab)
     return lab.sh(BOX, SERVED).splitlines()
 
 
@@ -134,6 +134,14 @@ def root(lab: SmallLab, box: str) -> Path:
 
 def serves(lab: SmallLab) -> bool:
     return completes(f"{state.load(lab.where).box(BOX).address}:8000", NAME)
+
+
+def until_it_serves(lab: SmallLab) -> None:
+    """The engine is given the time that it takes where all of this machine is busy; else its last words are shown."""
+    try:
+        wait_for(lambda: serves(lab), 900)
+    except AssertionError:
+        pytest.fail(lab.sh(BOX, f"systemctl status --no-pager {UNIT}; tail -n 40 /var/log/vllm.log; true"))
 
 
 def units(lab: SmallLab) -> dict[str, tuple[str, str]]:
@@ -221,7 +229,7 @@ def test_a_gate_that_passes_moves_the_box(lab: SmallLab, folder: Path, adopted: 
 def test_a_boot_brings_the_instance_and_not_the_unit(lab: SmallLab, adopted: Adopted) -> None:
     lab("kill", BOX)
     lab("start", BOX)
-    wait_for(lambda: serves(lab), 300)
+    until_it_serves(lab)
     assert units(lab) == moved(adopted)
 
 
@@ -250,7 +258,7 @@ def test_a_power_cut_in_the_middle(lab: SmallLab, folder: Path, adopted: Adopted
     assert process.returncode == 1, output
     lab("start", BOX)
     wait_for(lambda: not known(lab, adopted).get("activation"), 600)
-    wait_for(lambda: serves(lab), 300)
+    until_it_serves(lab)
     assert units(lab) == (BY_HAND if says == NEVER else moved(adopted))
     if says == ALWAYS:
         done = deploy(folder)
@@ -263,7 +271,7 @@ def removed(lab: SmallLab, folder: Path) -> None:
     """All of gpufleet is taken off the box, and the old unit serves."""
     done = command(folder, "remove", BOX, "--models", "--packages", "--yes")
     assert done.returncode == 0, done.stdout
-    wait_for(lambda: serves(lab), 300)
+    until_it_serves(lab)
 
 
 def moved(adopted: Adopted) -> dict[str, tuple[str, str]]:
