@@ -75,7 +75,7 @@ NETWORK_CARD = re.compile(rf"\b(enx|wlx)({_HEX}{{12}})\b")
 IPV4 = re.compile(r"(?<![\d.])(?:\d{1,3}\.){3}\d{1,3}(?!\d|\.\d)")
 # A run of what addresses are written with; `ipv6` tells whether there is one in it.
 IPV6 = re.compile(
-    r"(?<![0-9A-Fa-f:.])(?P<word>(?<=[A-Za-z_]))?(?P<run>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)(?P<zone>%[\w.-]+)?(?![A-Za-z])"
+    r"(?<![0-9A-Fa-f:.])(?P<word>(?<=[A-Za-z_]))?(?P<run>[0-9A-Fa-f:.]++)(?P<zone>%[\w.-]+)?(?P<more>(?=[A-Za-z]))?"
 )
 EMAIL = re.compile(rf"(?<![\w.+-])[\w.+-]+@{_LABEL}(?:\.{_LABEL})*\.[A-Za-z]{{2,}}(?![\w-])")
 LOGIN = re.compile(rf"(?<![\w@/.+-])({_NAME})@(?!v?\d)({_LABEL}(?:\.{_LABEL})*)(?!\.{_UNIT}\b)(?![\w@])")
@@ -112,23 +112,27 @@ qwen meta-llama google mistralai deepseek-ai microsoft nvidia openai zai-org thu
 unsloth bartowski thebloke quanttrio cyankiwi redhatai neuralmagic lmsys allenai tiiuae ibm-granite
 """
 PUBLIC_OWNERS = frozenset(_OWNERS.split())
+# Of an address: eight groups, or seven and a `::` at an end; without `::` six and four numbers.
+MOST_GROUPS, FEWEST_COLONS = 9, 6
 # After a name, what is an end of a file and no domain.
 _ENDS = r"(?:json|jsonl|py|yaml|yml|txt|log|service|socket|timer|conf|env|gz|zip|tar|pyz|so|md|sock|pid|lock)"
 DOMAIN = re.compile(rf"(?:\.(?!{_ENDS}\b)[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
-def ipv6(run: str, in_word: bool) -> tuple[str, str, str] | None:
+def ipv6(run: str, in_word: bool = False, goes_on: bool = False) -> tuple[str, str, str] | None:
     """(what is before, an address, what is after) of a run of hexadecimal digits, colons and dots; None without one.
 
-    + in_word: whether a letter stands before it, which the first group then belongs to: `aten::add`, `mac:fe80::1`
+    + in_word: a letter stands before it, which the first group then belongs to: `aten::add`, `mac:fe80::1`
+    + goes_on: a letter comes after it, which the last group then belongs to: `c10::Error`
     """
     groups = run.split(":")
-    for first in range(1 if in_word else 0, len(groups) - 2):
-        for last in (len(groups), len(groups) - 1):  # the last one may be a port, or the end of a sentence
-            text = ":".join(groups[first:last])
-            bare = text.rstrip(".")
-            bare = bare if bare.endswith("::") else bare.rstrip(":")
-            if bare.count(":") >= 2 and is_address(bare):
+    end = len(groups) - goes_on
+    for first in range(in_word, end - 2):
+        # the longest first; behind an address there may be a port, or the end of a sentence
+        for last in range(min(end, first + MOST_GROUPS), first + 2, -1):
+            text = ":".join(groups[first:last]).rstrip(".")
+            bare = text if text.endswith("::") else text.rstrip(":")
+            if ("::" in bare or bare.count(":") >= FEWEST_COLONS) and is_address(bare):
                 before = "".join(f"{group}:" for group in groups[:first])
                 return before, bare, run[len(before) + len(bare) :]
     return None

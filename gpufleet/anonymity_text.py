@@ -169,7 +169,9 @@ class Disguise(Names):
         return found[0] if address is None else self._as(self.stand_in("address", address))
 
     def _address6(self, found: re.Match[str]) -> str:
-        parts = forms.ipv6(found["run"], found["word"] is not None)
+        if found["run"].count(":") < 2:
+            return found[0]
+        parts = forms.ipv6(found["run"], found["word"] is not None, found["more"] is not None)
         address = forms.address(parts[1]) if parts else None
         if parts is None or address is None:
             return found[0]

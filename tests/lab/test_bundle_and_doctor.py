@@ -86,7 +86,7 @@ def test_a_bundle_of_a_box_that_serves(fleet: Fleet, tmp_path: Path) -> None:
         str(each.relative_to(tmp_path / "bundle")): each.read_text() for each in (tmp_path / "bundle").rglob("*.*")
     }
     assert {"facts.json", "plan.json", "state.json", "gates.json", "report.json", "logs/standin.txt"} <= set(files)
-    assert json.loads(files["gates.json"])["history"]["standin"][0]["tokens_per_second"] > 0
+    assert json.loads(files["gates.json"])["history"]["standin"][0]["outcome"] == "activated"
     assert json.loads(files["status.json"])["instances"][0]["state"] == "serving"
     assert "torch" in files["versions.json"] or "vllm" in files["versions.json"]
     assert "serve" in json.loads(files["processes.json"])["engines"]["standin"]

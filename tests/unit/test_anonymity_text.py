@@ -137,6 +137,7 @@ def test_a_private_key_over_several_lines_goes_whole() -> None:
         ("2001:db8::7:8000", False, ("", "2001:db8::7:8000", "")),
         ("2001:db8::7.", False, ("", "2001:db8::7", ".")),
         ("1:2:3:4:5:6:7:8:8000", False, ("", "1:2:3:4:5:6:7:8", ":8000")),
+        ("fe80::1:fe80::2", False, ("", "fe80::1:fe80", "::2")),
         ("::add", True, None),
         ("12:30:45", False, None),
     ],
@@ -182,6 +183,11 @@ def test_whoever_is_known_is_taken_out_of_any_text_and_json(user: str, host: str
     shown = json.dumps(page, ensure_ascii=False).lower()
     assert user not in shown and host not in shown
     assert disguise.left(disguise.text(line)) == []
+
+
+def test_a_letter_after_a_run_belongs_to_its_last_group() -> None:
+    assert forms.ipv6("c10::E", goes_on=True) is None
+    assert forms.ipv6("c10::E") == ("", "c10::E", "")
 
 
 @given(st.text(max_size=200))
