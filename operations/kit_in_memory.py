@@ -1,7 +1,7 @@
 """Verbs of the kit on a box on which nothing is put: the kit comes on standard input and stays in memory.
 
 Linux keeps the file (memfd_create(2)) for as long as the process runs, and Python imports from it by its name below
-/proc. What remains on the box is what any login leaves: lines in the logs of sshd and sudo.
+/proc. What remains there is what any login leaves: lines in the logs of sshd and sudo, sudo's notes.
 """
 
 from __future__ import annotations

@@ -156,7 +156,9 @@ def controller() -> bundling_names.Controller:
     """Who calls, by all the names that this machine knows."""
     from operations import become
 
-    users = {os.environ.get(name) for name in ("SUDO_USER", "USER", "LOGNAME")} | {Path.home().name}
+    users = {os.environ.get(name) for name in ("SUDO_USER", "USER", "LOGNAME")}
+    with suppress(RuntimeError):  # a user without a home
+        users.add(Path.home().name)
     with suppress(KeyError, OSError):
         users.add(getpass.getuser())
     hosts = {socket.gethostname(), platform.node()}
