@@ -19,6 +19,7 @@ from lab.base import SUDO_PASSWORD
 from lab.hub import Hub, Repo
 from tests.command import REPOSITORY
 from tests.documents import Command, commands
+from tests.installed import lay_out
 from tests.lab.support import SmallLab, small_lab
 from tests.lab.typist import Typist
 from tests.tiny_qwen3 import SENTENCE, checkpoint
@@ -109,9 +110,24 @@ def test_from_pip_install_to_the_first_completion(owner: Typist, lab: SmallLab, 
     asked = [word for word in owner.typed if word in ANSWERS.values()]
     assert len(owner.typed) - len(asked) - 1 == 5, owner.typed  # the last command goes over two lines
     assert len(owner.typed) <= 10, owner.typed
-    # what ran is what was installed, and no checkout
+
+
+def test_what_ran_is_what_a_wheel_has(owner: Typist, home: Path, tmp_path: Path) -> None:
+    """And no checkout; tests/operations/test_owners_folder.py believes that a wheel is so laid out."""
     ended, said = owner.command("cd / && python -c 'import gpufleet; print(gpufleet.__file__)'; cd - >/dev/null")
-    assert ended == 0 and str(home / "gpufleet" / "lib") in said, said
+    (place,) = re.findall(rf"^({re.escape(str(home))}/gpufleet/lib/.+)/gpufleet/__init__\.py$", said, re.MULTILINE)
+    assert ended == 0
+    packages = ("gpufleet", "hostkit", "operations")
+    site = lay_out(tmp_path)
+    assert {path for name in packages for path in laid(Path(place) / name)} == {
+        path for name in packages for path in laid(site / name)
+    }
+
+
+def laid(package: Path) -> set[str]:
+    """A package's files, without byte code."""
+    files = (path for path in package.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return {str(path.relative_to(package.parent)) for path in files}
 
 
 def test_the_rest_of_the_start(owner: Typist) -> None:

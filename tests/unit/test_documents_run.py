@@ -14,6 +14,7 @@ from tests.command import REPOSITORY
 from tests.documents import Command, commands
 
 START = REPOSITORY / "docs" / "start.md"
+WORDS = ["no", "one", "two", "three", "four", "five", "six"]
 FOLDER = REPOSITORY / "docs" / "how-to" / "a-folder-of-your-own.md"
 
 PAGE = """\
@@ -44,11 +45,16 @@ def test_the_commands_of_a_page_are_told_from_what_they_print(tmp_path: Path) ->
     ]
 
 
-def test_the_start_says_how_many_commands_it_takes() -> None:
+def test_what_the_way_to_the_first_completion_takes_is_said() -> None:
     shown = commands(START)
     first = next(at for at, command in enumerate(shown) if command.program == "pip")
     last = next(at for at, command in enumerate(shown) if command.program == "curl")
-    assert f"{['one', 'two', 'three', 'four', 'five'][last - first]} commands" in START.read_text(encoding="utf-8")
+    count = WORDS[last - first + 1]
+    lines = [line for command in shown[first : last + 1] for line in command.lines]
+    assert f"{count} commands" in START.read_text(encoding="utf-8")
+    keys = sum(len(line) + 1 for line in lines)  # and Enter
+    status = (REPOSITORY / "docs" / "status.md").read_text(encoding="utf-8")
+    assert f"{count} commands of {WORDS[len(lines)]} lines and {keys} keys" in status
 
 
 @pytest.mark.parametrize("page", sorted(REPOSITORY.glob("README*.md")), ids=lambda page: page.name)
