@@ -5,8 +5,10 @@ Only names and sizes are looked at; nothing is asked for. Sizes are those of the
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gpufleet import model_files
 from gpufleet.changes import Changes
@@ -51,6 +53,17 @@ def coming(boxes: Mapping[str, tuple[BoxPlan, Changes]], store: Store) -> Coming
                 seen.add(sha256)
                 _count(found, item, size, store)
     return found
+
+
+def free(root: Path) -> int | None:
+    """Bytes that are free where the store is, or will be; None when nobody can tell."""
+    there = root
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return None
 
 
 def _count(found: Coming, item: Item, size: int | None, store: Store) -> None:

@@ -7,7 +7,7 @@ Right before pyinfra asks whether to go on, so that a hundred boxes' lines do no
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,13 +16,14 @@ import click
 import pyinfra
 import pyinfra_cli.cli
 
-from gpufleet import first_run, first_run_time, terminal
+from gpufleet import first_run, first_run_files, first_run_time, terminal
 from gpufleet.changes import Changes, untouched
 from gpufleet.first_run import Subject, size
 from gpufleet.first_run_files import Coming, coming
 from gpufleet.first_run_time import Rates, about
 from gpufleet.kit import FOLDER
 from gpufleet.plan import BoxPlan
+from gpufleet.settings import Fetch
 from gpufleet.wheelhouse import built, rate
 from gpufleet.wheelhouse.store import Store, default_root
 from operations import become, contact
@@ -84,9 +85,9 @@ def whole(decided: Mapping[str, Decided]) -> Iterator[str]:
     store = Store(default_root())
     found, measured = coming(boxes, store), rate.last(store.root)
     rates = Rates(measured or first_run_time.OUTSIDE, measured=bool(measured))
-    fetches = {plan.settings.fetch.by for plan, _ in boxes.values()}
-    peers = all(plan.settings.fetch.peers for plan, _ in boxes.values())
-    yield from outside(found, rates, fetches, store.root)
+    fetch = [plan.settings.fetch for plan, _ in boxes.values()]
+    peers = all(each.peers for each in fetch)
+    yield from outside(found, rates, fetch, store.root)
     if any(found.to_box.values()):
         way = ", which give it to each other" if peers and len(boxes) > 1 else ""
         most = max(found.to_box.values())
@@ -99,17 +100,25 @@ def whole(decided: Mapping[str, Decided]) -> Iterator[str]:
     yield f"time           {about(seconds)} until {end}{_beside(boxes)}"
 
 
-def outside(found: Coming, rates: Rates, fetches: Collection[str], root: Path) -> Iterator[str]:
-    by = "this controller" if set(fetches) == {"controller"} else "the boxes, each file by one of them"
-    if found.lacking or found.unknown:
+def outside(found: Coming, rates: Rates, fetch: Sequence[Fetch], root: Path) -> Iterator[str]:
+    """+ fetch: the settings of the boxes; root: of the controller's store"""
+    here = all(each.by == "controller" for each in fetch)
+    by = "this controller" if here else "the boxes, each file by one of them"
+    offline = any(each.offline for each in fetch)
+    if (found.lacking or found.unknown) and not offline:
         more = f" and {len(found.unknown)} files of unknown size" if found.unknown else ""
         said = "as measured at the last fetch" if rates.measured else "assumed: nothing was fetched here before"
-        took = f"{about(first_run_time.fetching(found, rates))} at {rates.outside / 1e6:.0f} MB/s ({said})"
+        took = f"{about(first_run_time.fetching(found, rates))} at {rates.outside / 1e6:.3g} MB/s ({said})"
         yield f"from outside   {size(found.lacking)}{more}, once, by {by}: {took}"
     elif found.have:
         yield "from outside   nothing"
     if found.have:
         yield f"here already   {size(found.have)} in {root}"
+    free = first_run_files.free(root)
+    if offline and (found.lacking or found.unknown):
+        yield f"too little     {size(found.lacking)} lack in {root}, and fetch.offline is set: the deploy says which"
+    elif here and free is not None and free < found.lacking:
+        yield f"too little     {size(free)} are free where {root} is: free space, or set GPUFLEET_STORE"
 
 
 def reports() -> Iterator[dict[str, Any]]:

@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from gpufleet import first_run_files
+from gpufleet.first_run_files import Coming
+from gpufleet.first_run_time import Rates
+from gpufleet.settings import Fetch
+from operations import first_run
 from tests.command import PYINFRA, deploy
 from tests.operations.boxes import Boxes, boxes
 from tests.operations.rolling import OLD, rolling
@@ -79,3 +84,45 @@ def test_it_is_of_the_new_boxes_only_and_not_shown_twice(tmp_path: Path) -> None
 def test_boxes_with_nothing_to_do_have_no_screen(two: Boxes, tmp_path: Path) -> None:
     done = deploy(two.folder(tmp_path), "-y")
     assert done.returncode == 0 and FIRST not in done.stdout, done.stdout
+
+
+# The lines on the run as a whole
+
+GIB = 1 << 30
+HERE, BOXES = Fetch(), Fetch(by="boxes")
+
+
+@pytest.mark.parametrize(
+    ("found", "rates", "fetch", "lines"),
+    [
+        (
+            Coming(lacking=3 * GIB), Rates(2e6, measured=True), HERE,
+            ["from outside   3.0 GiB, once, by this controller: about 30 min at 2 MB/s (as measured at the "
+             "last fetch)"],
+        ),
+        (
+            Coming(lacking=GIB, unknown=["a", "b"]), Rates(), BOXES,
+            ["from outside   1.0 GiB and 2 files of unknown size, once, by the boxes, each file by one of them: about "
+             "2 min at 10 MB/s (assumed: nothing was fetched here before)"],
+        ),
+        (Coming(have=GIB), Rates(), HERE, ["from outside   nothing", "here already   1.0 GiB in /store"]),
+        (Coming(), Rates(), HERE, []),
+        (
+            Coming(lacking=GIB, have=GIB), Rates(), Fetch(offline=True),
+            ["from outside   nothing", "here already   1.0 GiB in /store",
+             "too little     1.0 GiB lack in /store, and fetch.offline is set: the deploy says which"],
+        ),
+    ],
+    ids=["measured", "by boxes", "all is here", "nothing", "offline"],
+)  # fmt: skip
+def test_what_comes_from_outside(found: Coming, rates: Rates, fetch: Fetch, lines: list[str]) -> None:
+    assert list(first_run.outside(found, rates, [fetch], Path("/store"))) == lines
+
+
+@pytest.mark.parametrize(("fetch", "said"), [(HERE, True), (BOXES, False)], ids=["by it", "by the boxes"])
+def test_a_controller_without_the_room_is_told_so_before(
+    monkeypatch: pytest.MonkeyPatch, fetch: Fetch, said: bool
+) -> None:
+    monkeypatch.setattr(first_run_files, "free", lambda root: GIB)
+    found = list(first_run.outside(Coming(lacking=2 * GIB), Rates(), [fetch], Path("/store")))
+    assert ("too little     1.0 GiB are free where /store is" in found[-1]) == said

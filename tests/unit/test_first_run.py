@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpufleet import first_run, first_run_time, known
+from gpufleet import first_run, first_run_files, first_run_time, known
 from gpufleet.changes import Changes, InstanceChange, changes, untouched
 from gpufleet.first_run import Subject
 from gpufleet.first_run_files import Coming, coming
@@ -173,6 +173,12 @@ def test_a_runtime_counts_its_lock_and_what_is_repacked_and_names_what_has_no_si
     assert one.lacking - other.lacking == first.size
     # the size is for this alone: another one makes no other runtime
     assert with_size.runtimes[0].name == without.runtimes[0].name
+
+
+def test_the_room_of_a_store_that_is_not_made_yet_is_that_of_its_disk(tmp_path: Path) -> None:
+    there, later = first_run_files.free(tmp_path), first_run_files.free(tmp_path / "a" / "b")
+    assert there is not None and later is not None and there > 0 and later > 0
+    assert not (tmp_path / "a").exists()
 
 
 def test_a_lock_that_cannot_be_read_does_not_end_the_run_here(tmp_path: Path) -> None:
