@@ -30,14 +30,14 @@ Share = Annotated[str, StringConstraints(pattern=r"^([1-9]\d?|100)%$")] | Annota
 Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
 
 
-def _folder(path: str) -> str:
+def folder(path: str) -> str:
     """Raises ValueError for a path with `..` in it; `//` and a `/` at the end go."""
     if ".." in path.split("/"):
         raise ValueError("has `..` in it: give the path itself")
     return posixpath.normpath("/" + path.lstrip("/"))
 
 
-Folder = Annotated[AbsolutePath, AfterValidator(_folder)]
+Folder = Annotated[AbsolutePath, AfterValidator(folder)]
 Watts = Annotated[int, Field(ge=1, le=10_000)]
 Governor = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,15}$")]
 

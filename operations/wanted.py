@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpufleet.fleet import Fleet
+from gpufleet.settings import folder
 from gpufleet.toolkit import NEWEST, NEWEST_BELOW_75
 
 
@@ -44,5 +45,5 @@ def of(fleet: Fleet, overrides: Mapping[str, Any]) -> Wanted:
             | {f"cuda-toolkit-{toolkit}" for toolkit in toolkits if toolkit}
         ),
         frozenset(unit for entry in entries for unit in entry.get("replaces") or []),
-        frozenset(place for host in hosts if (place := host.get("models"))),
+        frozenset(folder(place) for host in hosts if (place := host.get("models"))),  # --data is as it was typed,
     )

@@ -7,9 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from operations import model, model_put
-from tests.command import deploy
-from tests.operations.boxes import boxes
+import pytest
+
+from gpufleet.inventory import from_file
+from operations import discovery, model, model_put
+from tests.command import deploy, owners_folder
+from tests.operations.boxes import INVENTORY, boxes
 from tests.operations.three import CPU, MACHINE
 from tests.unit.fleets import cpu_facts
 
@@ -51,6 +54,18 @@ def test_nothing_to_do_is_no_command() -> None:
     box = Box("")
     list(model.in_place._inner(box=box))
     assert box.asked == [] and box.noops == ["all models are in place"]
+
+
+def test_every_folder_that_any_layer_names_is_asked_for_as_the_plan_writes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = 'host = {"models": "//srv/models/"}\n'
+    inventory = INVENTORY.format(boxes=[("a", {"ssh_hostname": "192.0.2.1", "host": {"models": "/mnt/big"}})])
+    monkeypatch.chdir(owners_folder(tmp_path, inventory, group_data__sm75=host))
+    fleet = from_file(tmp_path / "inventory" / "home.py")
+    wanted = discovery.wanted_places(fleet, {"host": {"models": "/mnt/other/"}})
+    assert wanted == {"/srv/models", "/mnt/big", "/mnt/other"}
+    assert discovery.wanted_places(fleet, {}) == {"/srv/models", "/mnt/big"}
 
 
 def test_it_is_done_by_a_deploy_and_then_no_more(tmp_path: Path) -> None:
