@@ -109,7 +109,7 @@ def rows(subject: Subject) -> Iterator[tuple[str, str]]:
 
 def replaced(changes: Changes) -> list[str]:
     """Units of the owner that instances take the place of."""
-    return list(dict.fromkeys(unit for change in changes.instances for unit in getattr(change, "replaces", ())))
+    return list(dict.fromkeys(unit for change in changes.instances for unit in change.replaces))
 
 
 def size(count: float) -> str:

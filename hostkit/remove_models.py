@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from typing import List, NamedTuple
 
-from hostkit import events, files, garbage, garbage_models, model, remove_places, store
+from hostkit import events, files, garbage, garbage_models, model, models_home, remove_places, store
 
 
 class Models(NamedTuple):
@@ -20,7 +20,7 @@ class Models(NamedTuple):
 def find() -> Models:
     found = Models([], [], [])
     stored = garbage_models.inodes(os.path.realpath(store.MODELS_ROOT))
-    for folder in remove_places.entries(model.MODELS):
+    for folder in remove_places.entries(models_home.root()):
         if os.path.basename(folder).startswith("."):
             (found.made if is_store(folder) else found.others).append(folder)
         elif os.path.islink(folder) or not os.path.isdir(folder):
@@ -33,7 +33,7 @@ def find() -> Models:
 
 
 def is_store(folder: str) -> bool:
-    return folder == store.MODELS_ROOT
+    return folder == os.path.join(models_home.root(), os.path.basename(store.MODELS_ROOT))
 
 
 def is_made(path: str, stored: "set[tuple[int, int]]") -> bool:
@@ -44,7 +44,7 @@ def is_made(path: str, stored: "set[tuple[int, int]]") -> bool:
 
 def models(found: Models) -> List[str]:
     """`name/revision` of those that are made, without the store."""
-    return [os.path.relpath(path, model.MODELS) for path in found.made if not is_store(path)]
+    return [os.path.relpath(path, models_home.root()) for path in found.made if not is_store(path)]
 
 
 def size(found: Models) -> int:
@@ -54,15 +54,19 @@ def size(found: Models) -> int:
 
 
 def remove(with_models: bool) -> None:
-    """Remove the links; and what was made, when that is asked for. What else is there is left."""
+    """Remove the links; and what was made, when that is asked for. What else is there is left, as is a folder on
+    another disk that the models' folder is a link to: it is the owner's."""
     found = find()
     for path in found.links + (found.made if with_models else []):
         events.log("removing " + path)
         remove_places.delete(path)
-    for folder in remove_places.entries(model.MODELS):
+    for folder in remove_places.entries(models_home.root()):
         if is_store(folder):
             for path in remove_places.entries(folder):
                 remove_places.close(path)
         if not os.path.islink(folder):
             remove_places.close(folder)
-    remove_places.close(model.MODELS)
+    if models_home.is_linked():
+        files.with_suppressed_unlink(model.MODELS)
+    else:
+        remove_places.close(model.MODELS)

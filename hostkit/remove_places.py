@@ -19,7 +19,7 @@ CACHE = "/var/cache"
 UNFINISHED = re.compile(r"\..+\.(building|gone)")
 KIT = re.compile(r"\.?gpufleet-kit.*|\.?uv-.+|\.part-.+|\.gpufleet-.+")
 BOOKS = re.compile(
-    r"(state|packages|host|host-before|host-refused|lock)\.json|journal\.jsonl|.+\.unreadable|\.gpufleet-.+"
+    r"(state|packages|host|host-before|host-refused|models-home|lock)\.json|journal\.jsonl|.+\.unreadable|\.gpufleet-.+"
 )
 
 
