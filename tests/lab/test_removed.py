@@ -89,6 +89,7 @@ def test_a_box_is_as_it_was_before(lab: SmallLab, folder: Path) -> None:
         assert snapshot(lab, box) == before[box]
 
 
+@pytest.mark.large
 def test_removed_but_for_models_and_served_again_without_bringing_them(lab: SmallLab, folder: Path) -> None:
     before = snapshot(lab, CPU)
     assert deploy(folder, ["-y", "--limit", CPU]).code == 0
@@ -116,6 +117,7 @@ def test_removed_but_for_models_and_served_again_without_bringing_them(lab: Smal
     }
 
 
+@pytest.mark.large
 def test_an_instance_goes_and_the_next_deploy_brings_it_back(lab: SmallLab, folder: Path) -> None:
     assert deploy(folder, ["-y", "--limit", CPU]).code == 0
     runtimes = lab.sh(CPU, "ls /opt/gpufleet/runtimes")
@@ -132,6 +134,7 @@ def test_an_instance_goes_and_the_next_deploy_brings_it_back(lab: SmallLab, fold
     assert serves(lab, CPU)
 
 
+@pytest.mark.large
 @pytest.mark.parametrize("how", ["killed", "the power goes"])
 def test_cut_off_in_the_middle_it_is_done_again(lab: SmallLab, folder: Path, how: str) -> None:
     assert deploy(folder, ["-y", "--limit", CPU]).code == 0

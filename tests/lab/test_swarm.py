@@ -164,6 +164,7 @@ def test_a_box_that_loses_its_power_in_the_middle(lab: SmallLab, files: Files) -
     whole(lab, files, FIVE)
 
 
+@pytest.mark.large
 def test_a_full_disk_costs_its_box_only(lab: SmallLab, files: Files) -> None:
     lab.sh("lab-4", f"mkdir -p {STORE} && mount -t tmpfs -o size=40m tmpfs {STORE}")
     try:
@@ -212,6 +213,7 @@ def test_without_peers_each_box_gets_its_copy_from_the_controller(lab: SmallLab,
     whole(lab, files, NAMES[:3])
 
 
+@pytest.mark.large
 def test_boxes_fetch_from_outside_once(lab: SmallLab, tmp_path: Path) -> None:
     files = Files(tmp_path, [9 * MIB, 9 * MIB, 200_000, 5])
     public = lab.where.www / "outside"
