@@ -191,7 +191,7 @@ def unanswered(answer: Mapping[str, Any]) -> str:
     """Why an address gives nothing; empty for one that is fine. What a server says of a HEAD alone counts little."""
     status = answer.get("status")
     if status is not None:
-        return f"it answers {status}" if status in (404, 407, 410) or status >= 500 else ""
+        return f"it answers {status}" if status in (404, 407, 410) or (status >= 500 and status != 501) else ""
     words = {
         "name": "its name does not resolve",
         "certificate": "its certificate is not accepted",

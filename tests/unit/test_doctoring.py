@@ -109,6 +109,7 @@ def test_holds_are_told_and_are_no_trouble() -> None:
     [
         ({"status": 200}, ""),
         ({"status": 403}, ""),  # of a HEAD, by many an object store
+        ({"status": 501}, ""),  # by a server that knows no HEAD
         ({"status": 404}, "it answers 404"),
         ({"status": 502}, "it answers 502"),
         ({"status": None, "kind": "name", "said": "Name or service not known"}, "its name does not resolve (Name"),
