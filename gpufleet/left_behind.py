@@ -20,6 +20,7 @@ from gpufleet.plan import Box
 
 FILE = ".addresses.json"  # no name of a box begins with a dot
 KEYS = ("ssh_hostname", "ssh_port", "ssh_user", "ssh_key", "ssh_config_file", "ssh_known_hosts_file")
+SERVES = "serves"
 Addresses = dict[str, dict[str, Any]]
 
 
@@ -30,15 +31,21 @@ def read(folder: Path) -> Addresses:
     except (OSError, ValueError):
         return {}
     items = found.items() if isinstance(found, dict) else ()
-    return {name: {key: item[key] for key in KEYS if key in item} for name, item in items if isinstance(item, dict)}
+    wanted = (*KEYS, SERVES)
+    return {name: {key: item[key] for key in wanted if key in item} for name, item in items if isinstance(item, dict)}
 
 
-def note(fleet: Fleet, names: Iterable[str]) -> None:
-    """Keep how these boxes are reached. Where the folder cannot be written, they will have to be told by hand."""
-    before = read(fleet.facts_folder)
-    reached = {
-        name: {key: fleet.addresses[name][key] for key in KEYS if key in fleet.addresses[name]} for name in names
-    }
+def note(fleet: Fleet, names: Iterable[str], serves: Mapping[str, list[str]] | None = None) -> None:
+    """Keep how these boxes are reached. Where the folder cannot be written, they will have to be told by hand.
+
+    + serves: the instances that a deploy plans for each
+    """
+    before, planned = read(fleet.facts_folder), serves or {}
+    reached = {}
+    for name in names:
+        address = {key: fleet.addresses[name][key] for key in KEYS if key in fleet.addresses[name]}
+        told = planned[name] if name in planned else (before.get(name) or {}).get(SERVES)
+        reached[name] = {**address, **({SERVES: told} if told else {})}
     if any(before.get(name) != address for name, address in reached.items()):
         with suppress(OSError):
             _write(fleet.facts_folder, {**before, **reached})
@@ -84,11 +91,14 @@ def lines(fleet: Fleet) -> Iterator[str]:
         if other := namesake(fleet, name, facts or {}, address):
             yield f"{name} is not in the inventory any more, and is {other} now: `gpufleet forget {inventory} {name}`"
             continue
-        served = ", ".join((facts or {}).get("instances") or {})
+        seen, planned = (facts or {}).get("instances") or {}, (address or {}).get(SERVES) or []
+        served = f"when last looked at it served {', '.join(seen) or 'nothing'}"
+        if planned and not seen:  # what it got after the only look
+            served = f"it was to serve {', '.join(map(str, planned))}"
         where = None if address is None else address.get("ssh_hostname") or name
         call = f"gpufleet remove {inventory} {name}" + ("" if where else " --address ADDRESS")
         yield (
-            f"{name} is not in the inventory any more; when last looked at it served {served or 'nothing'}"
+            f"{name} is not in the inventory any more; {served}"
             f"{f' on {where}' if where else ''}. What gpufleet put there stays: `{call}`, or forget it: "
             f"`gpufleet forget {inventory} {name}`"
         )
@@ -134,7 +144,7 @@ def taken_in(fleet: Fleet, name: str, address: str | None) -> None:
             [f"{name} is {other} of the inventory now; to remove that, name it; to forget the old name: "
              f"`gpufleet forget {paths.as_given(fleet.inventory)} {name}`"]
         )  # fmt: skip
-    fleet.addresses[name] = data
+    fleet.addresses[name] = {key: value for key, value in data.items() if key in KEYS}
     fleet.boxes[name] = Box(name, {}, ("fleet", fleet.inventory.stem), f"{fleet.facts_folder / FILE}: box {name}")
     if facts:
         fleet.facts[name] = facts

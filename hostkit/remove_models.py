@@ -59,7 +59,7 @@ def remove(with_models: bool) -> None:
     found = find()
     for path in found.links + (found.made if with_models else []):
         events.log("removing " + path)
-        remove_places.delete(path)
+        remove_places.delete(path) if is_store(path) else remove_places.discard(path)
     for folder in remove_places.entries(models_home.root()):
         if is_store(folder):
             for path in remove_places.entries(folder):

@@ -115,11 +115,21 @@ def delete(path: str) -> None:
         )
 
 
+def discard(path: str) -> None:
+    """`delete` of a folder that is known by what is in it: it loses its name first, and is known by that if cut off."""
+    if os.path.isdir(path) and not os.path.islink(path) and not UNFINISHED.fullmatch(os.path.basename(path)):
+        aside = os.path.join(os.path.dirname(path), ".{}.gone".format(os.path.basename(path)))
+        delete(aside)
+        os.rename(path, aside)
+        path = aside
+    delete(path)
+
+
 def clear(place: Place) -> None:
     """Remove what is ours of a place, then the folder when nothing else is in it."""
     for path in ours(place):
         events.log("removing " + path)
-        delete(path)
+        discard(path) if place.kind == "runtime" else delete(path)
     close(place.folder)
 
 

@@ -83,7 +83,9 @@ def _look_at_all(state: State, fleet: Fleet) -> dict[str, Decided]:
             failed.add(host)
     if wrong:
         raise ConfigError(wrong)
-    left_behind.note(fleet, decided)
+    left_behind.note(
+        fleet, decided, {name: [each.name for each in found.plan.instances] for name, found in decided.items()}
+    )
     rollout = waves.agreed(found.plan for found in decided.values())
     refused = [name for name in decided if session.of(name).refused]
     if any(decided[name].plan.settings.rollout.on_refusal == "stop" for name in refused):

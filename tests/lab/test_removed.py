@@ -183,7 +183,7 @@ def test_a_box_that_was_taken_out_of_the_inventory_is_named_and_removed(lab: Sma
     both = page.read_text()
     page.write_text(lab.standin_inventory({GPU: DATA[GPU]}))
     address = state.load(lab.where).box(CPU).address
-    line = f"{CPU} is not in the inventory any more; when last looked at it served standin on {address}"
+    line = f"{CPU} is not in the inventory any more; it was to serve standin on {address}"
     for said in (deploy(folder, ["--dry"]).output, command(folder, "plan").stdout, command(folder, "status").stdout):
         assert line in " ".join(said.split()), said
     assert serves(lab, CPU)

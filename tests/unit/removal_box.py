@@ -104,6 +104,10 @@ class RemovalBox:
         def step(*args: Any, **kwargs: Any) -> Any:
             self.left -= 1
             if self.left < 0:
+                if action is DELETE and os.path.isdir(args[0]) and not os.path.islink(args[0]):
+                    for each in Path(args[0]).iterdir():  # half removed, its mark first
+                        if not each.is_dir() or each.is_symlink():
+                            each.unlink()
                 raise Cut
             return action(*args, **kwargs)
 

@@ -41,6 +41,17 @@ def test_a_box_that_was_taken_out_is_named_with_what_it_served(later: Fleet) -> 
     assert f"`gpufleet remove {later.inventory} turing-3`" in line and "gpufleet forget" in line
 
 
+def test_what_it_got_after_the_only_look_is_known_by_its_plan(later: Fleet, tmp_path: Path) -> None:
+    both = fleet(tmp_path, HERE, GONE)
+    known.keep(both.facts_folder, "turing-3", cpu_facts(machine_id="3" * 32))
+    left_behind.note(both, ["turing-3"], {"turing-3": ["qwen", "ornith"]})
+    left_behind.note(both, ["turing-3"])  # a look without a plan
+    (line,) = left_behind.lines(later)
+    assert "any more; it was to serve qwen, ornith on 192.0.2.13." in line
+    left_behind.taken_in(later, "turing-3", None)
+    assert "serves" not in later.addresses["turing-3"]
+
+
 def test_no_secret_is_kept(later: Fleet) -> None:
     path = later.facts_folder / left_behind.FILE
     assert "s3cret" not in path.read_text()
