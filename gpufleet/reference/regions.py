@@ -15,7 +15,8 @@ MADE = re.compile(rf"^{re.escape(BEFORE)}(?P<name>[^\n>]+?){re.escape(AFTER)}\n.
 def renewed(page: str, parts: Mapping[str, str], fresh: Callable[[str], str] | None = None) -> str:
     """The page with each part in its place.
 
-    + fresh: what stands before a part that has no place yet, at the end of the page; None: each must have its place
+    + fresh: the heading of a part that has no place yet: it is put below it, or with it at the end of the page; None:
+      each must have its place
 
     Raises ConfigError for a place that nothing is made for, and for a part without a place.
     """
@@ -29,8 +30,16 @@ def renewed(page: str, parts: Mapping[str, str], fresh: Callable[[str], str] | N
     page = MADE.sub(lambda found: _framed(found["name"], parts[found["name"]]), page)
     for name in lost if fresh else []:
         assert fresh
-        page = f"{page.rstrip()}\n\n{fresh(name)}\n\n{_framed(name, parts[name])}\n"
+        page = _with(page, fresh(name), _framed(name, parts[name]))
     return page
+
+
+def _with(page: str, heading: str, part: str) -> str:
+    """The page with a new part: below its heading if that is there, else with it at the end."""
+    above, found, below = page.partition(f"\n{heading}\n")
+    if not found:
+        above, below = f"{page.rstrip()}\n", ""
+    return f"{above}\n{heading}\n\n{part}\n{below}"
 
 
 def _framed(name: str, text: str) -> str:

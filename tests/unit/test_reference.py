@@ -52,6 +52,15 @@ def test_a_new_command_gets_a_section_at_the_end() -> None:
     assert regions.renewed(found, {"melt": "    gpufleet melt"}, commands.heading) == found
 
 
+def test_a_new_command_goes_below_its_heading() -> None:
+    page = "# Commands\n\n## melt\n\nBy hand.\n\n## freeze\n"
+    found = regions.renewed(page, {"melt": "made"}, commands.heading)
+    assert [line for line in found.splitlines() if line and "<!--" not in line] == [
+        *("# Commands", "## melt", "made", "By hand.", "## freeze"),
+    ]
+    assert regions.renewed(found, {"melt": "made"}, commands.heading) == found
+
+
 def test_a_part_without_a_place_and_a_place_without_a_part_are_named() -> None:
     page = regions.renewed("", {"gone": "x"}, commands.heading)
     with pytest.raises(ConfigError) as error:
