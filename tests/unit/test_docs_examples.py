@@ -30,7 +30,7 @@ def printed(page: Path) -> list[str]:
 def commands(page: Path) -> list[list[str]]:
     """Those of a page that need no fleet: their arguments."""
     lines = re.findall(
-        r"^    \.venv/bin/gpufleet (.*--topology lab/.*)$", page.read_text(encoding="utf-8"), re.MULTILINE
+        r"^    (?:\.venv/bin/)?gpufleet (.*--topology lab/.*)$", page.read_text(encoding="utf-8"), re.MULTILINE
     )
     return [shlex.split(line) for line in lines]
 
