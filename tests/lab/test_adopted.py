@@ -163,6 +163,17 @@ def names(lab: SmallLab) -> list[str]:
         return [item["id"] for item in json.load(answer)["data"]]
 
 
+def carried(args: dict[str, Any]) -> dict[str, Any]:
+    """The old unit's flags as these have them: a switch that is off may be written `no-…`, a mapping as JSON."""
+    found = {}
+    for key, value in FLAGS.items():
+        has = args.get(key)
+        if has is None and args.get(f"no-{key}") is True:
+            has = False
+        found[key] = json.loads(has) if isinstance(value, dict) and isinstance(has, str) else has
+    return found
+
+
 @dataclass(frozen=True)
 class Adopted:
     """What `gpufleet adopt` said: + found: as JSON; + page: of the model, as it was written"""
@@ -196,11 +207,11 @@ def adopted(lab: SmallLab, folder: Path) -> Adopted:
 def test_what_serves_is_found_and_the_same_is_planned(lab: SmallLab, folder: Path, adopted: Adopted) -> None:
     found, entry = adopted.found, adopted.found["entry"]
     assert found["adopted"] and entry["replaces"] == [UNIT] and entry["port"] == 8000, found
-    assert {key: found["args"].get(key) for key in FLAGS} == FLAGS
+    assert carried(found["args"]) == FLAGS
     assert yaml.safe_load(adopted.text)["source"] == {"path": MODEL}
     done = command(folder, "plan", "--json")
     (instance,) = json.loads(done.stdout[done.stdout.index("{") :])["boxes"][0]["instances"]
-    assert {key: instance["args"].get(key) for key in FLAGS} == FLAGS and instance["replaces"] == [UNIT]
+    assert carried(instance["args"]) == FLAGS and instance["replaces"] == [UNIT]
     assert units(lab) == BY_HAND and serves(lab)
 
 
@@ -219,8 +230,7 @@ def test_a_gate_that_passes_moves_the_box(lab: SmallLab, folder: Path, adopted: 
     assert units(lab) == moved(adopted) and serves(lab) and names(lab) == [NAME]
     home = root(lab, BOX) / "opt/gpufleet/instances" / adopted.name
     served = yaml.safe_load((home / (home / "current").readlink() / "serve.yaml").read_text())
-    on = {key: value for key, value in FLAGS.items() if value is not False}
-    assert {key: served.get(key) for key in on} == on
+    assert carried(served) == FLAGS
     assert (root(lab, BOX) / "etc/systemd/system" / UNIT).read_text() == TEXT
     done = deploy(folder)
     assert (done.code, done.state(BOX)) == (0, "serving, nothing to do"), done.output
