@@ -164,7 +164,7 @@ def test_cut_off_in_the_middle_it_is_done_again(lab: SmallLab, folder: Path, how
         ), output
     else:
         lab("start", CPU)
-    assert lab.sh(CPU, "ls /opt/gpufleet/runtimes"), "it was too fast to be cut off"
+    assert lab.sh(CPU, "ls -A /opt/gpufleet/runtimes"), "it was too fast to be cut off"
     done = command(folder, "remove", CPU, "--yes", "--models")
     assert done.returncode == 0, done.stdout
     assert (
