@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from typing import Dict, List
 
 from hostkit import events, files, host_state, releases, resume_unit, share, state, systemd
+from hostkit import replaced as owners_units
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
@@ -35,9 +35,8 @@ def give_back(names: List[str]) -> Dict[str, List[str]]:
     for name in names:
         if not replaced(name):
             continue
-        them = importlib.import_module("hostkit.replaced")
         try:
-            done["started"] += them.give_back(name)
+            done["started"] += owners_units.give_back(name)
         except Failure as failure:
             done["failed"].append(str(failure))
     return done

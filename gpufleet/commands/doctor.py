@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from gpufleet import doctoring, doctoring_view, terminal, waves
+from gpufleet import doctoring, doctoring_view, left_behind, terminal, waves
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
 from gpufleet.doctoring_addresses import needs_default_index, of_box, of_controller
@@ -50,6 +50,8 @@ def doctor(inventory: Path, limit: tuple[str, ...], as_json: bool) -> None:
         for name in names
     ]
     every = [*([own] if own else []), *found]
+    for line in left_behind.lines(fleet):
+        click.echo(terminal.plain(f"gpufleet: {line}"), err=True)
     if as_json:
         reach.print_json(doctoring.document(time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), every))
     else:

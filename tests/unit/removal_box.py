@@ -29,6 +29,7 @@ from hostkit import (
     releases,
     remove_places,
     remove_user,
+    replaced,
     resume_unit,
     runtime,
     share,
@@ -93,7 +94,7 @@ class RemovalBox:
         monkeypatch.setattr(remove_user, "exists", lambda: self._user() is not None)
         monkeypatch.setattr(remove_user, "processes", lambda uid: [])
         monkeypatch.setattr(remove_user, "has_group", lambda: False)
-        monkeypatch.setitem(sys.modules, "hostkit.replaced", SimpleNamespace(give_back=self._step(self._give_back)))  # type: ignore[arg-type]
+        monkeypatch.setattr(replaced, "give_back", self._step(self._give_back))
         for folder in ("units/multi-user.target.wants", "apt", "run", "var/lib", "var/cache", "shm"):
             (root / folder).mkdir(parents=True)
         self.put("units/vllm.service", "[Service]\n")
