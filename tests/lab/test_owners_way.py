@@ -34,6 +34,7 @@ ANSWERS = {
     "Trust it from now on? [y/N]": "y",
     "sudo password (for all boxes that ask):": SUDO_PASSWORD,
     "Press enter to execute": "",
+    "Remove this from turing-1? [y/N]": "y",
 }
 PIPS = [Path.home() / ".config" / "pip" / "pip.conf", Path.home() / ".pip" / "pip.conf"]
 
@@ -131,7 +132,7 @@ def laid(package: Path) -> set[str]:
 
 
 def test_the_rest_of_the_start(owner: Typist) -> None:
-    again, *looks = commands(START)[6:]
+    again, *looks, _ = commands(START)[6:]  # the last one removes: below
     said = run(owner, again)
     assert re.search(r"^turing-1 .* serving, nothing to do$", said, re.MULTILINE) and "] Success" not in said, said
     assert [command.program for command in looks] == ["gpufleet"] * 4
@@ -152,3 +153,21 @@ def test_a_folder_of_your_own(owner: Typist, home: Path) -> None:
     shown, said = owner.command("git -C ~/fleet ls-files")
     assert shown == 0 and "inventory/facts/home/turing-1.json" in said and "inventory/reports" not in said, said
     shutil.rmtree(home / "fleet" / "inventory" / "reports")
+
+
+def test_how_to_get_it_off_again(owner: Typist, lab: SmallLab, home: Path) -> None:
+    """The start's last command, when all others were run: models and packages stay, as the page says."""
+    remove = commands(START)[-1]
+    assert remove.text.split()[:2] == ["gpufleet", "remove"]
+    owner.typed.clear()
+    said = run(owner, remove)
+    assert re.search(r"^turing-1: removed$", said, re.MULTILINE), said
+    assert "the next deploy sets it up anew, unless you take it out" in said, said
+    assert owner.typed == [remove.text, SUDO_PASSWORD, "y"]
+    left = "ls -A /opt/gpufleet; ls -d /var/lib/gpufleet* /var/cache/gpufleet* 2>/dev/null; id gpufleet 2>/dev/null"
+    assert lab.sh(BOX, f"{left}; ls /etc/systemd/system | grep gpufleet || :") == "models"
+    assert lab.sh(BOX, "ls /opt/gpufleet/models") == "qwen3-0.6b"
+    assert lab.sh(BOX, "dpkg-query -W -f '${db:Status-Abbrev}' python3-venv").strip() == "ii"
+    inventory = home / "fleet" / "inventory"
+    assert not (inventory / "facts" / "home" / "turing-1.json").exists()
+    assert len(list((inventory / "reports" / "home").glob("turing-1-*.journal.jsonl"))) == 1
