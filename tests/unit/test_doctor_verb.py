@@ -83,9 +83,11 @@ def test_a_box_without_apt(tmp_path: Path) -> None:
 
 
 class Answers(http.server.BaseHTTPRequestHandler):
+    missing: tuple[str, ...] = ("/gone",)
+
     def do_HEAD(self) -> None:
         self.server.asked.append((self.command, self.path))  # type: ignore[attr-defined]
-        self.send_response(404 if self.path == "/gone" else 200)
+        self.send_response(404 if self.path in self.missing else 200)
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
@@ -141,18 +143,35 @@ def test_a_server_that_is_silent_costs_its_time_and_no_more() -> None:
 
 def test_the_verb_waits_for_no_lock_and_asks_what_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "doctor" in kit.UNLOCKED
-    state = {"addresses": ["http://deb.example/x", "file:/y", "cdrom:z"], "proxies": {"http": "http://p.example/"}}
+    state = {
+        "addresses": ["http://deb.example/x/InRelease", "file:/y", "cdrom:z"],
+        "proxies": {"http": "http://p.example/"},
+    }
     asked: list[object] = []
 
-    def ask(urls: list[str], proxies: object = None) -> dict[str, str]:
-        asked.append((urls, proxies))
-        return dict.fromkeys(urls, "")
+    def ask(urls: list[str], proxies: object = None) -> dict[str, dict[str, int]]:
+        if urls:
+            asked.append((urls, proxies))
+        return {url: {"status": 200} for url in urls}
 
     monkeypatch.setattr(apt_state, "read", lambda roots: state)
     monkeypatch.setattr(reachable, "ask", ask)
     assert set(doctor.run({"addresses": ["http://a/"], "apt": True})["addresses"]) == {
         "http://a/",
-        "http://deb.example/x",
+        "http://deb.example/x/InRelease",
     }
-    assert asked == [(["http://a/"], None), (["http://deb.example/x"], {"http": "http://p.example/"})]
+    assert asked == [(["http://a/"], None), (["http://deb.example/x/InRelease"], {"http": "http://p.example/"})]
     assert set(doctor.run({"addresses": [], "apt": False})["addresses"]) == set()
+
+
+def test_of_an_apt_source_only_what_apt_begins_with_is_asked(
+    server: http.server.ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its list of files names also such as the source does not have; and an old one has no InRelease."""
+    at = f"http://127.0.0.1:{server.server_address[1]}"
+    uris = [f"{at}/new/InRelease", f"{at}/new/Packages.xz", f"{at}/old/InRelease", f"{at}/gone/InRelease"]
+    state = {"addresses": uris, "proxies": {}, "locks": [], "broken": [], "interrupted": False, "said": None}
+    monkeypatch.setattr(apt_state, "read", lambda roots: state)
+    monkeypatch.setattr(Answers, "missing", ("/old/InRelease", "/gone/InRelease", "/gone/Release"))
+    found = doctor.run({"addresses": [], "apt": True})["addresses"]
+    assert {url: told["status"] for url, told in found.items()} == {uris[0]: 200, uris[2]: 200, uris[3]: 404}
