@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gpufleet import first_run, first_run_files, first_run_time, known
-from gpufleet.changes import Changes, InstanceChange, changes, untouched
+from gpufleet.changes import Changes, changes, untouched
 from gpufleet.first_run import Subject
 from gpufleet.first_run_files import Coming, coming
 from gpufleet.first_run_time import Rates, about
@@ -110,14 +110,10 @@ def test_a_model_that_is_there_or_linked_is_not_counted_as_coming() -> None:
     assert "tiny on the CPU, port 8000: its files are linked in /srv/tiny" in told(linked)
 
 
-class Taking(InstanceChange):
-    replaces = ["vllm.service"]
-
-
 def test_units_that_it_takes_the_place_of_are_named() -> None:
     one = subject()
     (change,) = one.changes.instances
-    taking = Taking(change.instance, change.release, True, change.reasons)
+    taking = replace(change, replaces=["vllm.service"])
     text = told(replace(one, changes=replace(one.changes, instances=[taking])))
     assert "  instead vllm.service: stopped, put back where the gate fails, else disabled" in text
     assert "instead" not in told(one)
