@@ -20,7 +20,7 @@ from tests.lab.clients import completes
 from tests.lab.support import SmallLab, deploy, small_lab, started, wait_for
 from tests.lab.test_removed import SNAPSHOT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.large]  # a quarter of an hour: the engine is installed and started five times
 
 BOX, MAKER = "lab-1", "lab-2"
 UNIT = "vllm.service"
@@ -257,7 +257,6 @@ def test_out_again_the_box_is_as_it_was(lab: SmallLab, by_hand: list[str], folde
     assert lab.sh(BOX, SERVED).splitlines() == by_hand
 
 
-@pytest.mark.large
 @pytest.mark.parametrize("says", [NEVER, ALWAYS], ids=["put back", "gone on with"])
 def test_a_power_cut_in_the_middle(lab: SmallLab, folder: Path, adopted: Adopted, says: str) -> None:
     """Both are enabled then, so the boot starts both; one of them serves in the end, and the other is off."""
