@@ -20,7 +20,7 @@ from tests.lab.clients import completes
 from tests.lab.support import SmallLab, deploy, small_lab, started, wait_for
 from tests.lab.test_removed import SNAPSHOT
 
-pytestmark = [pytest.mark.lab, pytest.mark.large]  # a quarter of an hour: the engine is installed and started five times
+pytestmark = [pytest.mark.lab, pytest.mark.large]  # a quarter of an hour
 
 BOX, MAKER = "lab-1", "lab-2"
 UNIT = "vllm.service"
