@@ -26,6 +26,12 @@ def read(roots: Roots) -> dict[str, Any]:
     return {"ports": {port: ports[port] for port in sorted(ports, key=int)}}
 
 
+def given_by_chance(roots: Roots) -> range:
+    """The ports that the kernel gives to who asks for none: another start of a program has others of them."""
+    low, high = (roots.text_or_none("/proc/sys/net/ipv4/ip_local_port_range") or "32768 60999").split()
+    return range(int(low), int(high) + 1)
+
+
 def _listening(roots: Roots) -> Iterator[tuple[str, str]]:
     """(inode of the socket, port)."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):

@@ -52,11 +52,14 @@ def before(units: list, known: dict) -> dict:
     """What each of `units` is now, by its own name; of those in `known`, which an activation may have stopped, what is
     said there."""
     ports, kept = listeners.read(Roots())["ports"], dict(known)
+    others = listeners.given_by_chance(Roots())  # an engine's workers talk over such
     for unit in units:
         found = look(unit)
         if found["id"] in kept or not found["there"]:
             continue
-        listens = sorted(int(port) for port, who in ports.items() if who.get("unit") == found["id"])
+        listens = sorted(
+            int(port) for port, who in ports.items() if who.get("unit") == found["id"] and int(port) not in others
+        )
         path = os.path.realpath(found["path"]) if found["path"] else None
         kept[found["id"]] = {"enabled": found["enabled"], "active": found["active"], "ports": listens, "path": path}
     return kept

@@ -34,6 +34,7 @@ def old(box: Machine) -> tuple[bool, bool]:
 
 
 def test_it_is_stopped_and_disabled_and_what_it_was_is_kept(machine: Machine) -> None:
+    machine.ports = {"34379": {"pid": 6, "command": "VLLM::EngineCore", "unit": OLD}}  # another one at its next start
     answer = machine.activate(machine.stage("a: 1"), replaces=[OLD])
     assert machine.runs("tiny") and old(machine) == (False, False)
     kept = state.instance("tiny")["replaced"][OLD]
