@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpufleet.inventory import from_file
-from operations import discovery, model, model_put
+from operations import model, model_put, wanted
 from tests.command import deploy, owners_folder
 from tests.operations.boxes import INVENTORY, boxes
 from tests.operations.three import CPU, MACHINE
@@ -63,9 +63,9 @@ def test_every_folder_that_any_layer_names_is_asked_for_as_the_plan_writes_it(
     inventory = INVENTORY.format(boxes=[("a", {"ssh_hostname": "192.0.2.1", "host": {"models": "/mnt/big"}})])
     monkeypatch.chdir(owners_folder(tmp_path, inventory, group_data__sm75=host))
     fleet = from_file(tmp_path / "inventory" / "home.py")
-    wanted = discovery.wanted_places(fleet, {"host": {"models": "/mnt/other/"}})
-    assert wanted == {"/srv/models", "/mnt/big", "/mnt/other"}
-    assert discovery.wanted_places(fleet, {}) == {"/srv/models", "/mnt/big"}
+    asked = wanted.of(fleet, {"host": {"models": "/mnt/other/"}})
+    assert asked.places == {"/srv/models", "/mnt/big", "/mnt/other"}
+    assert wanted.of(fleet, {}).places == {"/srv/models", "/mnt/big"}
 
 
 def test_it_is_done_by_a_deploy_and_then_no_more(tmp_path: Path) -> None:
