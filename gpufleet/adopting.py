@@ -125,7 +125,7 @@ def adopt(asked: Asked, service: Mapping[str, Any], page: Page, names: Collectio
         entry["port"] = port
     _size(asked, entry, args.pop(dialect.tensor_parallel, 1))
     args.pop("device-ids", None)  # of the plan, where the stack wants it
-    if service.get("scope") == "system" and service.get("unit") and not service.get("transient"):
+    if adopting_unit.can_be_replaced(service):
         entry["replaces"] = [service["unit"]]
     adopting_args.fill(asked.instance, entry, args)
     base = asked.instance(entry)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gpufleet.adopting_item import Item
+from gpufleet.replacing import is_shared
 
 LIMITS = (
     *("MemoryMax", "MemoryHigh", "CPUQuota", "CPUAffinity", "AllowedCPUs", "NUMAPolicy", "NUMAMask", "Nice"),
@@ -15,9 +16,22 @@ COMMANDS = ("ExecStartPre", "ExecStartPost", "ExecStop", "ExecStopPost")
 RESTART = "after five starts within half an hour it stays down, and says so"
 
 
+def can_be_replaced(service: Mapping[str, Any]) -> bool:
+    """Whether a unit of the system's starts it, and nothing else, so that a deploy may stop that and start it again."""
+    known = service.get("scope") == "system" and service.get("unit") and not service.get("transient")
+    return bool(known) and not _is_guest(service)
+
+
+def _is_guest(service: Mapping[str, Any]) -> bool:
+    """Whether it was started in a unit that is there for other things, as by cron, or by a login that has no session."""
+    if service.get("scope") != "system" or service.get("transient"):
+        return False
+    return is_shared(str(service.get("unit")), service.get("fragment"))
+
+
 def items(service: Mapping[str, Any], name: str) -> Iterator[Item]:
     """What is said of the lines of its unit; `name` is the instance's."""
-    settings: Mapping[str, Sequence[str]] = service.get("settings") or {}
+    settings: Mapping[str, Sequence[str]] = {} if _is_guest(service) else service.get("settings") or {}
 
     def last(key: str) -> str | None:
         values = settings.get(key)
@@ -48,7 +62,7 @@ def items(service: Mapping[str, Any], name: str) -> Iterator[Item]:
     for key in LIMITS:
         if (value := last(key)) is not None:
             yield Item("left", f"unit.{key}", value, None, "not carried over: an instance has none")
-    if service.get("scope") == "system" and not service.get("transient") and service.get("enabled") != "enabled":
+    if can_be_replaced(service) and service.get("enabled") != "enabled":
         state = service.get("enabled") or "not enabled"
         yield Item("changed", "unit.enabled", state, "enabled", "an instance starts at boot")
 
@@ -62,4 +76,7 @@ def by_hand(service: Mapping[str, Any]) -> str | None:
         return f"it was started by hand: end it before the deploy (kill {pid}), and what starts it again"
     if service.get("transient"):
         return f"{unit} is a unit of systemd-run, gone when it ends: stop it before the deploy (systemctl stop {unit})"
+    if _is_guest(service):
+        again = f"end it before the deploy (kill {pid}), and what starts it again"
+        return f"it was started within {unit}, which is there for more than that: {again}"
     return None

@@ -11,6 +11,15 @@ from gpufleet.plan import BoxPlan, Instance
 
 # How programs are called that serve models: engines, and the Python that most of them are.
 SERVERS = re.compile(r"python|vllm|lmdeploy|llama|sglang|ollama|text-generation|tritonserver", re.IGNORECASE)
+# Units that run what people start in them: to stop one stops far more than a server, and may shut its owner out. Where
+# logins have no session of their own (no pam_systemd), what was started by hand is in ssh.service.
+SHARED = re.compile(
+    r"(sshd?|sshd?@.+|dropbear|(ana)?cron(d|ie)?|fcron|atd|rc-local|supervisord?|(serial-|container-)?getty@.+|"
+    r"console-getty|user@.+|screen|tmux|jupyter.*|code-server.*|ttyd|xrdp.*|gdm3?|lightdm|sddm|docker|containerd|"
+    r"podman|slurmd|dbus.*|systemd-.+)\.service"
+)
+# Where packages have their units, and systemd those that it makes itself; an owner's own are elsewhere.
+OF_PACKAGES = ("/usr/lib/systemd/", "/lib/systemd/", "/run/systemd/")
 
 
 def unit_facts(plan: BoxPlan, unit: str) -> Mapping[str, Any] | None:
@@ -26,6 +35,14 @@ def runs(found: Mapping[str, Any]) -> bool:
 def starts(found: Mapping[str, Any]) -> bool:
     """Whether it is enabled, and so started at boot."""
     return str(found.get("state") or "").startswith("enabled")
+
+
+def is_shared(unit: str, path: str | None = None) -> bool:
+    """Whether a unit is none of the owner's that starts a server, but one that a server was started in.
+
+    + path: of its file, where that is known
+    """
+    return bool(SHARED.fullmatch(unit)) or (path or "").startswith(OF_PACKAGES)
 
 
 def stopped_for(plan: BoxPlan, instance: Instance) -> set[str]:
@@ -48,7 +65,7 @@ def offer(instance: Instance, unit: str, program: str) -> str:
 
     + program: what of it listens or has the memory; only what may serve models is offered to be replaced
     """
-    if not unit.endswith(".service") or unit in instance.replaces or not SERVERS.match(program):
+    if not unit.endswith(".service") or unit in instance.replaces or is_shared(unit) or not SERVERS.match(program):
         return ""
     return f', or let {instance.name} take its place ("replaces": ["{unit}"] in its serve entry)'
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpufleet import adopting_box, adopting_view
+from gpufleet import adopting_box, adopting_unit, adopting_view
 from gpufleet.adopting import Adopted
 from gpufleet.adopting_box import Looked
 from gpufleet.models import Model
@@ -240,6 +240,23 @@ def test_what_no_unit_of_the_system_starts_is_stopped_by_its_owner(tmp_path: Pat
     found = one(adopted(small(tmp_path, [], cgroup=f"/user.slice/user-1000.slice/{cgroup}"), cpu_facts()))
     assert found.entry is not None and "replaces" not in found.entry
     assert found.stop is not None and words in found.stop
+
+
+@pytest.mark.parametrize("unit", ["ssh.service", "cron.service"])
+def test_what_was_started_within_a_unit_that_is_there_for_more_replaces_nothing(tmp_path: Path, unit: str) -> None:
+    """A login without a session of its own, a line of crontab: to stop that unit would shut the owner out."""
+    found = one(adopted(small(tmp_path, [], cgroup=f"/system.slice/{unit}"), cpu_facts()))
+    assert found.entry is not None and "replaces" not in found.entry
+    assert found.stop is not None and f"within {unit}" in found.stop and "kill 812" in found.stop
+
+
+def test_nor_does_one_in_a_unit_of_a_package() -> None:
+    service = {"scope": "system", "unit": "batch.service", "pid": 7, "user": "ai", "enabled": "enabled"}
+    packaged = {**service, "fragment": "/usr/lib/systemd/system/batch.service", "settings": {"MemoryMax": ["1G"]}}
+    assert not adopting_unit.can_be_replaced(packaged) and "kill 7" in str(adopting_unit.by_hand(packaged))
+    assert not [item for item in adopting_unit.items(packaged, "tiny") if item.key == "unit.MemoryMax"]
+    own = {**service, "fragment": "/etc/systemd/system/batch.service"}
+    assert adopting_unit.can_be_replaced(own) and adopting_unit.by_hand(own) is None
 
 
 def test_a_unit_that_does_not_start_at_boot_is_told(tmp_path: Path) -> None:

@@ -94,8 +94,9 @@ def test_its_memory_counts_as_free(replaces: list[str], units: list[str], fires:
         assert f"(pid 70, {units[0]})" in finding.message and f'"replaces": ["{units[0]}"]' in finding.remedy
 
 
-def test_no_web_server_is_offered_to_be_replaced() -> None:
-    holder = {"8000": {"pid": 9, "command": "nginx", "unit": "nginx.service"}}
+@pytest.mark.parametrize(("program", "unit"), [("nginx", "nginx.service"), ("python3", "ssh.service")])
+def test_no_unit_that_is_for_more_is_offered_to_be_replaced(program: str, unit: str) -> None:
+    holder = {"8000": {"pid": 9, "command": program, "unit": unit}}
     (finding,) = said(box({"serve": ["tiny"]}, ports=holder), "GF604")
     assert finding.remedy == "stop it, or set another `port` for tiny"
 
