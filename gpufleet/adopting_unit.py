@@ -23,7 +23,7 @@ def can_be_replaced(service: Mapping[str, Any]) -> bool:
 
 
 def _is_guest(service: Mapping[str, Any]) -> bool:
-    """Whether it was started in a unit that is there for other things, as by cron, or by a login that has no session."""
+    """Whether it was started in a unit that is there for other things: by cron, or by a login that has no session."""
     if service.get("scope") != "system" or service.get("transient"):
         return False
     return is_shared(str(service.get("unit")), service.get("fragment"))
