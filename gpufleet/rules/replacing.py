@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from gpufleet import replacing
@@ -48,12 +49,20 @@ def replaced_unit_runs(plan: BoxPlan) -> Said:
 )
 def replaces_unknown(plan: BoxPlan) -> Said:
     """`replaces` of an instance that is not on the box yet names a unit that is not there. An error when a user's own
-    manager runs one of that name: nobody else can stop that."""
+    manager runs one of that name: nobody else can stop that. One of systemd-run is an error, too: it cannot come
+    back."""
     for instance in plan.instances:
         if ((plan.facts.get("instances") or {}).get(instance.name) or {}).get("current"):
             continue
         for unit in instance.replaces:
             found = replacing.unit_facts(plan, unit)
+            if found is not None and found.get("state") == "transient":
+                yield (
+                    f"{instance.name} is to take the place of {unit}, which systemd-run made: stopped it is gone, and "
+                    "nothing could start it again",
+                    f"take it out of `replaces`; before the deploy `systemctl stop {unit}` on the box",
+                    "error",
+                )
             if found is None or found.get("there"):
                 continue
             if unit in _units_of_processes(plan):
@@ -81,7 +90,7 @@ def _units_of_processes(plan: BoxPlan) -> set[Any]:
     "replaced-unit-wanted",
     level="warning",
     source="systemd.unit(5): Wants, Requires, Triggers; `systemctl disable` changes none of them",
-    remedy="Disable what starts it: its socket or timer, or the unit that wants it.",
+    remedy="Disable its socket or timer; of another unit or a target, what says there that it is wanted.",
 )
 def replaced_unit_wanted(plan: BoxPlan) -> Said:
     """A unit whose place an instance takes is started by something else than its being enabled: a socket, a timer,
@@ -94,5 +103,14 @@ def replaced_unit_wanted(plan: BoxPlan) -> Said:
             if starters:
                 yield (
                     f"{unit}, whose place {instance.name} takes, is started by {', '.join(starters)}, too",
-                    f"on the box take that away, such as by `systemctl disable --now {starters[0]}`",
+                    _taken_away(unit, found, starters[0]),
                 )
+
+
+def _taken_away(unit: str, found: Mapping[str, Any], starter: str) -> str:
+    """What ends it that one unit starts another. A target or a service has others to start, and goes on doing that."""
+    if starter.endswith(TRIGGERS):
+        return f"on the box `systemctl disable --now {starter}`"
+    if found.get("state") == "generated":  # of a script in /etc/init.d
+        return f"on the box `systemctl disable {unit}`"
+    return f"on the box take away what makes {starter} want it: a link in {starter}.wants, a line of that unit"

@@ -55,6 +55,9 @@ CASES = [
     Case("GF616", "error", f"systemctl --user disable --now {OLD}", box(units=unit(**GONE))),
     Case("GF617", "warning", "is started by vllm.socket", box(units=unit(wanted_by=["a.target", "vllm.socket"]))),
     Case("GF617", "warning", "is started by a.service", box(units=unit(state="static", wanted_by=["a.service"]))),
+    Case("GF616", "error", "nothing could start it again", box(units=unit(state="transient", wanted_by=[]))),
+    Case("GF617", "warning", "a link in multi-user.target.wants", box(units=unit(state="static"))),
+    Case("GF617", "warning", f"`systemctl disable {OLD}`", box(units=unit(state="generated"))),
     Case("GF604", "error", f'"replaces": ["{OLD}"]', box({"serve": ["tiny"]})),
     Case("GF604", "error", f"taken by {OLD}", box(units=unit(**GONE))),
 ]
