@@ -17,6 +17,7 @@ from hostkit import (
     remove_places,
     remove_units,
     remove_user,
+    replaced,
     state,
     systemd,
 )
@@ -41,7 +42,8 @@ def run(spec: dict) -> dict:
     names = remove_units.instances()
     wanted = [name for name in names if spec.get("instance") in (None, name)]
     found: Found = {"goes": [of_instance(name) for name in wanted], "stays": []}
-    back = sorted({unit for name in wanted for unit in remove_units.replaced(name)})
+    units = [item for name in wanted for item in replaced.recorded(name).items()]
+    back = sorted({unit for unit, was in units if was["active"]})
     if not spec.get("instance"):
         of_the_box(found, spec)
     return {**found, "back": back, "instances": names}

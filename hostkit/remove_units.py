@@ -19,13 +19,6 @@ def instances() -> List[str]:
     return sorted({*releases.instance_names(Roots()), *state.load()["instances"]})
 
 
-def replaced(name: str) -> List[str]:
-    """The owner's units that this instance took the place of."""
-    known = state.instance(name)
-    records = (known.get("replaced"), (known.get("activation") or {}).get("replaced"))
-    return sorted({unit for units in records for unit in units or {}})
-
-
 def give_back(names: List[str]) -> Dict[str, List[str]]:
     """Start what these instances took the place of, as it was before: {"started": units, "failed": lines}.
 
@@ -33,12 +26,15 @@ def give_back(names: List[str]) -> Dict[str, List[str]]:
     """
     done: Dict[str, List[str]] = {"started": [], "failed": []}
     for name in names:
-        if not replaced(name):
+        if not owners_units.recorded(name):
             continue
         try:
-            done["started"] += owners_units.give_back(name)
+            answer = owners_units.give_back(name)
         except Failure as failure:
             done["failed"].append(str(failure))
+        else:
+            done["started"] += answer["started"]
+            done["failed"] += answer["failed"]
     return done
 
 

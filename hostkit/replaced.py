@@ -7,24 +7,27 @@ never touched, and until the gate is passed neither is what starts it at boot.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from typing import Optional
+from typing import Iterator, Optional
 
 from hostkit import events, listeners, state, systemd
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts")
+PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts", "Job")
 ENDED = ("inactive", "failed")
 ANSWER_SECONDS, LOOK_SECONDS = 1800, 1.0  # an engine that loads a large model from a disk takes minutes
 CRASHES = 3  # starts that systemd made by itself: then it does not come up
 
 
 def look(unit: str) -> dict:
-    """{"id", "there", "active", "state", "enabled", "path", "restarts"} of a unit, as the system's own manager has it.
+    """{"id", "there", "active", "state", "job", "enabled", "path", "restarts"} of a unit, as the system's own manager
+    has it.
 
     + id: its name, where `unit` is another name of it; + active: it runs, or is about to
+    + job: it is to be started or stopped, and waits for that
     """
     output = systemd.asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
@@ -34,6 +37,7 @@ def look(unit: str) -> dict:
         "there": found.get("LoadState") not in (None, "", "not-found"),
         "active": active not in ENDED,
         "state": active,
+        "job": found.get("Job", "0") not in ("", "0"),
         "enabled": (found.get("UnitFileState") or "").startswith("enabled"),
         "path": found.get("FragmentPath") or None,
         "restarts": int(found.get("NRestarts") or 0),
@@ -83,6 +87,12 @@ def together(older: "Optional[dict]", newer: "Optional[dict]") -> dict:
     return found
 
 
+def recorded(name: str) -> dict:
+    """Of an instance by its name, also of an activation that was cut off."""
+    known = state.instance(name)
+    return together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
+
+
 def stop(units: list) -> None:
     for unit in units:
         if look(unit)["active"]:
@@ -99,7 +109,8 @@ def settle(units: dict) -> list:
             systemd.stop(unit)
         if found["enabled"]:
             systemd.disable(unit)
-            events.log("{} is disabled; its files are left as they are".format(unit))
+            off = "is disabled; its files are left as they are"
+            events.log("{} {}".format(unit, "starts at boot still" if look(unit)["enabled"] else off))
         if found["active"] or found["enabled"]:
             changed.append(unit)
     return changed
@@ -134,7 +145,7 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
             if all((ports.get(str(port)) or {}).get("unit") == found["id"] for port in kept["ports"]):
                 del wanted[unit]
                 continue
-            why = "it is {}".format(found["state"]) if found["state"] in ENDED else ""
+            why = "it is {}".format(found["state"]) if found["state"] in ENDED and not found["job"] else ""
             if found["restarts"] - first[unit] >= CRASHES:
                 why = "it was started {} times over".format(found["restarts"] - first[unit])
             if time.monotonic() - began >= seconds:
@@ -148,24 +159,49 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
             time.sleep(LOOK_SECONDS)
 
 
-def give_back(name: str) -> list:
-    """Enable and start the units whose place an instance took, as they were before; returns those that were started.
+def give_back(name: str) -> dict:
+    """Enable and start the units whose place an instance took, as they were before, and wait until they listen again.
 
-    The instance is off by then. Cut off it can be done again; when it has ended, nothing is left to be given back.
+    Returns {"started": those that do, "failed": of each that does not, why}: none keeps the others from it. The
+    instance is off by then. Cut off it can be done again; when it has ended, nothing is left to be given back.
     """
-    known = state.instance(name)
-    units = together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
+    units = recorded(name)
+    begun: list = []
+    done: dict = {"started": [], "failed": []}
     for unit, kept in units.items():
-        found = look(unit)
-        if kept["enabled"] and not found["enabled"] and (found["there"] or is_file(kept.get("path"))):
-            # Of a file that lay elsewhere and was linked, `disable` took the link.
-            systemd.enable(unit if found["there"] else kept["path"])
-            systemd.reload()
-    started = start(units)
+        with told(done["failed"]):
+            enable_again(unit, kept)
+    for unit, kept in units.items():
+        with told(done["failed"]):
+            begun += start({unit: kept})
+    for unit in begun:
+        with told(done["failed"]):
+            wait({unit: units[unit]})
+            done["started"].append(unit)
     if units:
-        state.journal("given-back", instance=name, units=sorted(units), started=started)
+        state.journal("given-back", instance=name, units=sorted(units), started=done["started"])
         state.update(name, replaced=None)
-    return started
+    return done
+
+
+def enable_again(unit: str, kept: dict) -> None:
+    """Where it was enabled. Raises Failure, also for one whose file is gone."""
+    found = look(unit)
+    if not found["there"] and not is_file(kept.get("path")):
+        raise Failure("{} is not there any more".format(unit), "make it anew where it is wanted")
+    if kept["enabled"] and not found["enabled"]:
+        # Of a file that lay elsewhere and was linked, `disable` took the link.
+        systemd.enable(unit if found["there"] else kept["path"])
+        systemd.reload()
+
+
+@contextlib.contextmanager
+def told(lines: list) -> "Iterator[None]":
+    """A failure is a line, and no end."""
+    try:
+        yield
+    except Failure as failure:
+        lines.append(str(failure))
 
 
 def is_file(path: "Optional[str]") -> bool:

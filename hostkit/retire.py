@@ -23,8 +23,7 @@ def run(spec: dict) -> dict:
 def leave(name: str) -> None:
     """Off the box. What units of the owner's were before stays in the books, also of an activation that was cut off."""
     take_off(name)
-    known = state.instance(name)
-    units = replaced.together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
+    units = replaced.recorded(name)
     more = {"replaced": units} if units else {}
     state.update(name, gated=None, stale=False, activation=None, held=None, **more)
 

@@ -192,15 +192,13 @@ class RemovalBox:
             return "gpufleet-job-00ff.service loaded active running gpufleet pull\n" * ("job" in self.running)
         return ""
 
-    def _give_back(self, name: str) -> list[str]:
-        from hostkit.errors import Failure
-
+    def _give_back(self, name: str) -> dict[str, list[str]]:
         assert "gpufleet-tiny.service" not in self.running, "the port is taken still"
         if OWNERS in self.unwilling:
-            raise Failure(f"{OWNERS} does not start", f"look at `systemctl status {OWNERS}`")
+            return {"started": [], "failed": [f"{OWNERS} does not start. look at `systemctl status {OWNERS}`"]}
         started = [] if OWNERS in self.running else [OWNERS]
         self.running.add(OWNERS)
-        return started
+        return {"started": started, "failed": []}
 
     def _write_packages(self) -> None:
         self.put("dpkg", "\n".join(STATUS.format(*item) for item in sorted(self.packages.items())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import replaced, restart, resume, retire, state, vram_check
+from hostkit import replaced, restart, resume, retire, state, systemd, vram_check
 from hostkit.errors import Failure
 from tests.unit.activation_box import Machine, make
 from tests.unit.test_activation_cut_off import GOING_ON, Cutter
@@ -181,8 +182,8 @@ def test_retiring_does_not_bring_it_back_and_says_how(machine: Machine, capsys: 
     retire.run({"instances": ["tiny"]})
     assert old(machine) == (False, False)
     assert f"systemctl enable --now {OLD}" in capsys.readouterr().out
-    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, True)
-    assert replaced.give_back("tiny") == []
+    assert replaced.give_back("tiny")["started"] == [OLD] and old(machine) == (True, True)
+    assert replaced.give_back("tiny") == {"started": [], "failed": []}
 
 
 def test_it_is_given_back_as_it_was_before_the_first_time(machine: Machine) -> None:
@@ -190,7 +191,7 @@ def test_it_is_given_back_as_it_was_before_the_first_time(machine: Machine) -> N
     machine.activate(machine.stage("a: 1"), replaces=[OLD])
     machine.activate(machine.stage("a: 2"), replaces=[OLD])
     retire.run({"instances": ["tiny"]})
-    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, False)
+    assert replaced.give_back("tiny")["started"] == [OLD] and old(machine) == (True, False)
 
 
 def test_giving_back_is_cut_off_and_done_again(machine: Machine) -> None:
@@ -209,13 +210,57 @@ def test_what_a_cut_off_activation_stopped_is_given_back_too(machine: Machine) -
         moment += 1
     assert moment > 10 and old(machine) == (False, True)
     retire.leave("tiny")
-    assert replaced.give_back("tiny") == [OLD] and old(machine) == (True, True)
+    assert replaced.give_back("tiny")["started"] == [OLD] and old(machine) == (True, True)
 
 
-def test_of_one_that_is_gone_nothing_is_started(machine: Machine) -> None:
+def test_one_that_is_gone_is_told_and_keeps_no_other_from_coming_back(machine: Machine) -> None:
+    machine.owners("second.service", 9000)
+    machine.activate(machine.stage("a: 1"), replaces=[OLD, "second.service"])
+    retire.run({"instances": ["tiny"]})
+    units = machine.units
+    del units[OLD]
+    (machine.root / "systemd.json").write_text(json.dumps(units))
+    answer = replaced.give_back("tiny")
+    assert answer["started"] == ["second.service"] and machine.units["second.service"]["enabled"]
+    assert answer["failed"] == [f"{OLD} is not there any more. make it anew where it is wanted"]
+    assert not state.instance("tiny")["replaced"]
+
+
+def test_one_that_does_not_come_up_is_not_said_to_run(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.activate(machine.stage("a: 1"), replaces=[OLD])
-    (machine.root / "systemd.json").write_text("{}")
-    assert replaced.give_back("tiny") == []
+    retire.run({"instances": ["tiny"]})
+    monkeypatch.setattr(machine, "start", lambda unit: machine.put(unit, runs=None))
+    answer = replaced.give_back("tiny")
+    assert answer["started"] == [] and machine.units[OLD]["enabled"]
+    (line,) = answer["failed"]
+    assert line.startswith(f"{OLD} does not listen on port 8000: it is inactive.")
+
+
+def test_a_start_that_waits_for_another_one_is_no_end(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """systemd starts it after what it is ordered behind; until then it is inactive, with a job."""
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    retire.run({"instances": ["tiny"]})
+    shown, asked = machine._shown, iter(range(1000))
+
+    def waits(unit: str) -> str:
+        if next(asked) < 8:
+            return shown(unit) + "Job=7\n"
+        machine.put(OLD, runs="as ever")
+        return shown(unit)
+
+    monkeypatch.setattr(replaced, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(machine, "start", lambda unit: None)
+    monkeypatch.setattr(machine, "_shown", waits)
+    assert replaced.give_back("tiny") == {"started": [OLD], "failed": []}
+
+
+def test_one_that_cannot_be_disabled_is_not_said_to_be(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(systemd, "disable", lambda unit: None)
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    said = capsys.readouterr().out
+    assert f"{OLD} starts at boot still" in said and "is disabled" not in said
 
 
 def test_a_record_of_an_older_version_is_gone_on_with(machine: Machine) -> None:
