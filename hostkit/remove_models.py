@@ -27,13 +27,18 @@ def find() -> Models:
             found.others.append(folder)
         else:
             for path in remove_places.entries(folder):
-                kind = found.links if os.path.islink(path) else found.made if is_made(path, stored) else found.others
+                kind = found.links if is_link(path) else found.made if is_made(path, stored) else found.others
                 kind.append(path)
     return found
 
 
 def is_store(folder: str) -> bool:
     return folder == os.path.join(models_home.root(), os.path.basename(store.MODELS_ROOT))
+
+
+def is_link(path: str) -> bool:
+    """To a model's folder, which may be gone; a link to a file is a part of a model that somebody else put there."""
+    return os.path.islink(path) and not os.path.isfile(path)
 
 
 def is_made(path: str, stored: "set[tuple[int, int]]") -> bool:

@@ -79,6 +79,17 @@ def test_a_linked_model_loses_its_link_and_nothing_else(box: RemovalBox) -> None
         assert not (box.root / "opt").exists() and (own / "config.json").exists()
 
 
+def test_a_model_of_links_that_somebody_put_there_stays_whole(box: RemovalBox) -> None:
+    """As the hub's cache has one: each file is a link to where it lies."""
+    box.deploy()
+    blob = box.put("opt/models/cache/blobs/00ff")
+    (box.root / "opt/models/theirs").mkdir()
+    (box.root / "opt/models/theirs/model.safetensors").symlink_to(blob)
+    assert str(box.root / "opt/models/theirs/model.safetensors") in found(EVERYTHING, "stays")["other"]
+    remove.run(EVERYTHING)
+    assert (box.root / "opt/models/theirs/model.safetensors").read_text() == "x"
+
+
 @pytest.mark.parametrize("spec", [EVERYTHING, BUT_MODELS], ids=["everything", "but models"])
 def test_cut_off_at_any_step_and_done_again_it_ends_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
