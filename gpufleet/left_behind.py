@@ -52,7 +52,9 @@ def note(fleet: Fleet, names: Iterable[str], serves: Mapping[str, list[str]] | N
 
 
 def forget(fleet: Fleet, name: str) -> bool:
-    """Drop what is known of a box; whether anything was. Raises OSError."""
+    """Drop what is known of a box; whether anything was. A path is no name. Raises OSError."""
+    if Path(name).name != name:
+        return False
     path = fleet.facts_folder / f"{name}.json"
     there = path.exists()
     path.unlink(missing_ok=True)

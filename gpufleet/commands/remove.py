@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +52,8 @@ def remove(inventory: Path, what: str, models: bool, packages: bool, address: st
         meant = target.parse(fleet, what)
         boxes = reach.connect(fleet, [meant.box], interrupted=INTERRUPTED)
         shown, who = reach.shown(fleet), f"{meant.box}/{meant.instance}" if meant.instance else meant.box
-        if meant.box in boxes.facts and meant.box not in listed and not address:
-            refuse_another(fleet, meant.box, boxes.facts[meant.box])
+        if meant.box in boxes.facts and meant.box not in listed:
+            refuse_another(fleet, meant.box, boxes.facts[meant.box], listed, address)
     spec = {"instance": meant.instance, "models": models, "packages": packages}
     found = boxes.call("removable", {meant.box: {**spec}}).get(meant.box)
     if found is None:
@@ -80,11 +80,23 @@ def remove(inventory: Path, what: str, models: bool, packages: bool, address: st
     reach.finish(boxes, shown, BOX_FAILED if done["failed"] else DONE)
 
 
-def refuse_another(fleet: Fleet, box: str, facts: Mapping[str, Any]) -> None:
-    """Raises Wrong when another machine answers where the box was reached last."""
+def refuse_another(
+    fleet: Fleet, box: str, facts: Mapping[str, Any], listed: Collection[str], address: str | None
+) -> None:
+    """Raises Wrong when it is a machine of the inventory that answers, or, where the box was reached last, another.
+
+    + listed: names of the boxes in the inventory; + address: where the caller says that it is
+    """
+    machine = facts.get("machine_id")
+    for name in sorted(listed) if machine else ():
+        known = fleet.facts.get(name) or {}
+        if (known.get("machine_id"), known.get("hostname")) == (machine, facts.get("hostname")):  # clones have one id
+            raise Wrong(f"what answers there is {name} of the inventory; nothing was removed. To remove that, name it")
     before = (fleet.facts.get(box) or {}).get("machine_id")
-    if before and facts.get("machine_id") and before != facts["machine_id"]:
+    if not address and before and machine and before != machine:
         raise Wrong(f"what answers at {box}'s last address is another machine; nothing was removed. Give --address")
+
+
 
 
 def agreed(yes: bool, who: str) -> bool:

@@ -179,6 +179,16 @@ def test_another_machine_at_that_address_is_left_alone(full: Boxes) -> None:
     assert gpufleet("remove", "one", "-y", "--address", "192.0.2.3").exit_code == 0
 
 
+def test_a_box_of_the_inventory_at_the_given_address_is_left_alone(full: Boxes) -> None:
+    """By another name of it, which no address tells."""
+    without("second")
+    known.keep(FACTS, "second", cpu_facts(machine_id="2" * 32))
+    full.all["one"]["machine_id"] = "2" * 32
+    done = gpufleet("remove", "one", "-y", "--address", "other-name.example")
+    assert done.exit_code == 2 and "what answers there is second of the inventory; nothing was removed" in done.output
+    assert full.called == []
+
+
 def test_a_box_that_was_taken_out_is_named_by_status_and_forgotten(full: Boxes) -> None:
     without("second")
     full.answers["health"] = {"instances": {}}
@@ -193,3 +203,9 @@ def test_a_box_that_was_taken_out_is_named_by_status_and_forgotten(full: Boxes) 
     assert gpufleet("forget", "one").exit_code == 2
     wrong = gpufleet("forget", "second")
     assert wrong.exit_code == 2 and "second is in the inventory" in wrong.output
+
+
+def test_a_path_is_no_name_of_a_box(full: Boxes) -> None:
+    Path("notes.json").write_text("{}")
+    done = gpufleet("forget", "../../../notes")
+    assert done.exit_code == 2 and Path("notes.json").exists()
