@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from gpufleet import room
 from gpufleet.errors import BOX_FAILED, DONE, REFUSED, WRONG
+from gpufleet.paths import ROOT
 from gpufleet.pending import Pending
 from gpufleet.rules import Finding
 from gpufleet.status import lock_of
@@ -220,11 +222,13 @@ def check_of(finding: Finding) -> str:
 
 
 def _in_order(facts: Mapping[str, Any], wanted: Pending) -> Iterator[tuple[str, str]]:
-    disk = (facts.get("disks") or {}).get("/opt/gpufleet") or {}
-    if disk.get("free_mib") is not None:
-        coming = sum(item.stack.disk_mib for item in wanted.changes.runtimes)
-        coming += sum(model.size_mib for model in wanted.changes.models)
-        yield "disk", f"{disk['free_mib'] / 1024:.0f} GiB free, {coming / 1024:.0f} to come"
+    disks = []
+    for path, need in room.needs(wanted.plan).items():
+        free = room.free_mib(wanted.plan, path)
+        if free is not None and (need or path == ROOT):
+            disks.append(f"{path} {free / 1024:.0f} GiB free, {need / 1024:.0f} to come")
+    if disks:
+        yield "disk", ", ".join(disks)
     driver, cards = facts.get("driver"), facts.get("gpus") or []
     if driver or cards:
         yield "driver", f"{(driver or {}).get('version')}, {len(cards)} card{'' if len(cards) == 1 else 's'}"

@@ -97,8 +97,6 @@ def refuse_another(
         raise Wrong(f"what answers at {box}'s last address is another machine; nothing was removed. Give --address")
 
 
-
-
 def agreed(yes: bool, who: str) -> bool:
     """Whether it is to be done. Raises Wrong when nobody can be asked."""
     if yes:

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from gpufleet import doctoring, doctoring_view
+from gpufleet.changes import changes
 from gpufleet.doctoring import Line, Seen, examined
 from gpufleet.pending import Pending, pending
 from tests.unit.fleets import cpu_facts, gpu_facts
+from tests.unit.test_rules_models_home import box as models_elsewhere
 from tests.unit.test_status import fleet_of
 
 NOW = 1764438000.0  # 2025-11-29T17:40:00Z
@@ -189,3 +191,10 @@ def test_the_json_has_every_line() -> None:
         "remedy": "",
         "code": None,
     }
+
+
+def test_the_room_of_models_on_another_disk_is_told_of_that_disk() -> None:
+    found = models_elsewhere()
+    lines = doctoring.found_by_rules(found.facts, Pending(found, [], changes(found)))
+    (disk,) = [line.cause for line in lines if line.check == "disk"]
+    assert "/opt/gpufleet 5 GiB free" in disk and "/mnt/big/models 879 GiB free, 0 to come" in disk
