@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from gpufleet.adopting_item import Item
+from gpufleet.adopting_item import PROXY, Item
 from gpufleet.environment import CACHES
 from gpufleet.flags import PREFIXES
 from gpufleet.instance import Instance
@@ -104,11 +104,7 @@ def _untold(name: str, by_hand: bool) -> Iterator[Item]:
     """A variable whose value stayed on the box."""
     if is_secret(name, anywhere=True):
         hub = bool(_HUB.fullmatch(name))
-        why = (
-            "the engine fetches nothing; its value was not read off the box"
-            if hub
-            else "a secret has no place in a release (GF502): put a proxy that asks for the key before the port"
-        )
+        why = "the engine fetches nothing; its value was not read off the box" if hub else PROXY
         yield Item("left", f"env.{name}", "<hidden>", None, why)
     elif not by_hand and not ORDINARY.fullmatch(name):
         why = "it is none of the engine's, and its value was not read off the box: give it in `env` if it is needed"

@@ -14,6 +14,11 @@ Kind = Literal[
     "left",  # it is not carried over: the owner has to see to it
 ]
 
+PROXY = (
+    "a secret has no place in a release (GF502). Where clients have to have it now, the instance answers them without: "
+    "before the deploy put a proxy that asks for the key before the port"
+)
+
 
 @dataclass(frozen=True)
 class Item:

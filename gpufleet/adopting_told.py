@@ -7,13 +7,12 @@ from typing import Any
 
 from gpufleet.adopting_args import BETTER
 from gpufleet.adopting_flags import Written, leaves, same
-from gpufleet.adopting_item import Item
+from gpufleet.adopting_item import PROXY, Item
 from gpufleet.dialect import DIALECTS
 from gpufleet.instance import Instance
 
 PARALLEL = ("pipeline-parallel-size", "data-parallel-size", "nnodes")
 HOMES = ("/home/", "/root/", "/tmp/", "/var/tmp/", "/run/user/")  # noqa: S108 - nothing is written there
-PROXY = "a secret has no place in a release (GF502): put a proxy that asks for the key before the port"
 
 
 def of_engine(old: str | None, final: Instance) -> Iterator[Item]:
