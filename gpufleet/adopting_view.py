@@ -56,7 +56,8 @@ def whole(box: str, looked: Looked, idle: Sequence[Mapping[str, Any]], inventory
     for item in looked.services:
         yield from lines(item)
         yield ""
-    for unit in idle:
+    taken = {unit for entry in looked.kept for unit in entry.get("replaces") or ()}  # off because an instance serves
+    for unit in (each for each in idle if each["unit"] not in taken):
         engine = TITLES.get(unit["engine"], unit["engine"])
         yield f"{unit['unit']} ({unit['fragment']}) starts {engine} and does not run: start it to have it adopted"
     if not looked.services:

@@ -165,6 +165,15 @@ def test_a_unit_that_does_not_run_is_named(owner: Path, boxes: Boxes, tmp_path: 
     assert "own.service (/etc/systemd/system/own.service) starts vLLM and does not run: start it" in done.stdout
 
 
+def test_a_unit_whose_place_an_instance_has_is_not_to_be_started(owner: Path, boxes: Boxes, tmp_path: Path) -> None:
+    boxes.box = HandMade(tmp_path / "taken")
+    boxes.box.write("/etc/systemd/system/own.service", "[Service]\nExecStart=/x/vllm serve /m\n")
+    entry = {"model": "qwen3-0.6b", "replaces": ["own.service"]}
+    (owner / "inventory/home.py").write_text(INVENTORY.replace("SERVE", f', "serve": [{entry!r}]'))
+    done = adopt()
+    assert done.exit_code == 0 and "own.service" not in done.stdout, done.output
+
+
 def test_a_box_that_cannot_be_looked_at(owner: Path, boxes: Boxes) -> None:
     boxes.failures["one"] = BoxError("one", "it does not answer", "see whether it is on")
     done = adopt()
