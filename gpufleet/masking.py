@@ -19,6 +19,7 @@ _PARTS = frozenset(
     ["key", "keys", "apikey", "token", "secret", "secrets", "password", "passwords", "passwd", "passphrase"]
     + ["credential", "credentials"]
 )
+_ENDS = ("password", "passwd", "apikey", "secret")  # of one word: PGPASSWORD, OPENAIAPIKEY
 # Words of a tokenizer, which are no secret.
 _TOKENS = re.compile(
     r"(?i)(eos|bos|pad|unk|sep|cls|mask|image|video|audio|stop|special|per|next|last|first)[-_]?token$"
@@ -42,8 +43,10 @@ def is_secret(name: str, anywhere: bool = False) -> bool:
 
     + anywhere: any part of the name counts, not only its last: of variables, which nobody else names
     """
-    parts = re.split(r"[-_.]", name.lower())
-    return bool(_PARTS.intersection(parts if anywhere else parts[-1:])) and not _TOKENS.search(name)
+    low = name.lower()
+    parts = re.split(r"[-_.]", low)
+    found = bool(_PARTS.intersection(parts if anywhere else parts[-1:])) or low.endswith(_ENDS)
+    return found and not _TOKENS.search(name)
 
 
 def text(line: str) -> str:

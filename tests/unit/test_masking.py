@@ -11,7 +11,8 @@ from gpufleet.masking import CHANGED, HIDDEN
 
 
 @pytest.mark.parametrize(
-    "name", ["HF_TOKEN", "VLLM_API_KEY", "api-key", "api-keys", "DB_PASSWORD", "my.secret", "KEY", "credentials"]
+    "name",
+    ["HF_TOKEN", "VLLM_API_KEY", "api-key", "api-keys", "DB_PASSWORD", "my.secret", "KEY", "credentials", "PGPASSWORD"],
 )
 def test_names_of_secrets(name: str) -> None:
     assert masking.is_secret(name)
@@ -26,6 +27,10 @@ def test_names_of_no_secrets(name: str) -> None:
 
 def test_a_variable_counts_by_any_part_of_its_name() -> None:
     assert masking.is_secret("AWS_KEY_ID", anywhere=True) and not masking.is_secret("AWS_KEY_ID")
+
+
+def test_a_name_that_ends_so_in_a_line_of_a_log() -> None:
+    assert masking.text("env PGPASSWORD=hunter2 is set") == f"env PGPASSWORD={HIDDEN} is set"
 
 
 @pytest.mark.parametrize(
