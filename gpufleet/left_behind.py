@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufleet import known, paths
+from gpufleet.address import parse
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.plan import Box
@@ -137,7 +138,10 @@ def taken_in(fleet: Fleet, name: str, address: str | None) -> None:
     if data is None and not address and name not in names(fleet):
         return  # whoever looks for it says so
     if address:
-        data = {**(data or {}), **_parsed(address)}
+        given = parse(address)
+        if given is None:
+            raise ConfigError([f"--address {address!r}: write [USER@]HOST[:PORT]"])
+        data = {**(data or {}), **given}
     if data is None:
         raise ConfigError([f"{name} is not in the inventory any more, and nobody knows its address: give --address"])
     facts = known.read(fleet.facts_folder / f"{name}.json") or {}
@@ -150,13 +154,3 @@ def taken_in(fleet: Fleet, name: str, address: str | None) -> None:
     fleet.boxes[name] = Box(name, {}, ("fleet", fleet.inventory.stem), f"{fleet.facts_folder / FILE}: box {name}")
     if facts:
         fleet.facts[name] = facts
-
-
-def _parsed(address: str) -> dict[str, Any]:
-    user, at, rest = address.rpartition("@")
-    host, colon, port = rest.rpartition(":")
-    if not colon or ":" in host or not port.isdigit():  # none, or an address of IPv6
-        host, port = rest, ""
-    if not host:
-        raise ConfigError([f"--address {address!r}: write [USER@]HOST[:PORT]"])
-    return {"ssh_hostname": host, **({"ssh_user": user} if at else {}), **({"ssh_port": int(port)} if port else {})}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpufleet import address
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import BOX_FAILED, ConfigError
 from gpufleet.terminal import told
@@ -21,12 +22,6 @@ if TYPE_CHECKING:
     from gpufleet.checkpoint.making import Made
 
 INVENTORY = "inventory/home.py"
-USER = re.compile(r"^[^\s:/-][^\s:/]*$")
-# HOST, HOST:PORT, [ADDRESS]:PORT, or an IPv6 address as it is.
-PLACE = re.compile(
-    r"^(?:\[(?P<bracketed>[0-9A-Fa-f:.%]+)\]|(?P<host>[A-Za-z0-9][A-Za-z0-9._-]*))(?::(?P<port>\d{1,5}))?$"
-    r"|^(?P<v6>[0-9A-Fa-f]*:[0-9A-Fa-f:.%]*:[0-9A-Za-z:.%]*)$"
-)
 
 
 @click.command()
@@ -79,17 +74,13 @@ def box(text: str, serve: list[str], user: str | None) -> tuple[str, dict[str, A
     name, equals, given = text.partition("=")
     data: dict[str, Any] = {}
     if equals:
-        who, _, place = given.rpartition("@")
-        found = PLACE.match(place)
-        if not found or (who and not USER.match(who)):
+        found = address.parse(given)
+        if found is None:
             example = "write NAME=ADDRESS, such as turing-1=192.168.1.11"
             raise ConfigError([f"--box {text!r}: {given!r} is no address; {example}"])
-        user = who or user
-        data["ssh_hostname"] = found["bracketed"] or found["host"] or found["v6"]
-        if found["port"]:
-            data["ssh_port"] = int(found["port"])
+        data = found
     if user:
-        data["ssh_user"] = user
+        data.setdefault("ssh_user", user)
     if serve:
         data["serve"] = serve
     return name, data

@@ -71,6 +71,7 @@ def test_it_can_be_reached_as_before(later: Fleet) -> None:
         ("192.0.2.99", {"ssh_hostname": "192.0.2.99", "ssh_port": 2222}),
         ("anna@box.example:22", {"ssh_hostname": "box.example", "ssh_user": "anna", "ssh_port": 22}),
         ("2001:db8::7", {"ssh_hostname": "2001:db8::7", "ssh_port": 2222}),
+        ("[2001:db8::7]:22", {"ssh_hostname": "2001:db8::7", "ssh_port": 22}),
     ],
 )
 def test_an_address_that_is_given_wins(later: Fleet, given: str, found: dict[str, Any]) -> None:
