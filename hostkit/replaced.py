@@ -27,17 +27,17 @@ def look(unit: str) -> dict:
     has it.
 
     + id: its name, where `unit` is another name of it; + active: it runs, or is about to
-    + job: it is to be started or stopped, and waits for that
+    + job: it is to be started or stopped, and waits for that, as at a boot
     """
     output = systemd.asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
-    active = found.get("ActiveState") or "inactive"
+    active, job = found.get("ActiveState") or "inactive", found.get("Job", "0") not in ("", "0")
     return {
         "id": found.get("Id") or unit,
         "there": found.get("LoadState") not in (None, "", "not-found"),
-        "active": active not in ENDED,
+        "active": active not in ENDED or job,
         "state": active,
-        "job": found.get("Job", "0") not in ("", "0"),
+        "job": job,
         "enabled": (found.get("UnitFileState") or "").startswith("enabled"),
         "path": found.get("FragmentPath") or None,
         "restarts": int(found.get("NRestarts") or 0),

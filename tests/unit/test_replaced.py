@@ -254,6 +254,26 @@ def test_a_start_that_waits_for_another_one_is_no_end(machine: Machine, monkeypa
     assert replaced.give_back("tiny") == {"started": [OLD], "failed": []}
 
 
+def test_one_that_the_boot_is_about_to_start_is_stopped(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is inactive until its turn comes, and would take the port then."""
+    machine.owners(OLD, 8000, runs=None)
+    shown, asked = machine._shown, machine._systemctl
+    told: list[tuple[str, ...]] = []
+
+    def heard(*arguments: str, allowed: bool = False) -> str:
+        told.append(arguments)
+        return asked(*arguments, allowed=allowed)
+
+    def queued(unit: str) -> str:
+        waits = unit == OLD and ("stop", OLD) not in told
+        return shown(unit) + "Job=7\n" * waits
+
+    monkeypatch.setattr(machine, "_shown", queued)
+    monkeypatch.setattr(systemd, "systemctl", heard)
+    machine.activate(machine.stage("a: 1"), replaces=[OLD])
+    assert ("stop", OLD) in told and state.instance("tiny")["replaced"][OLD]["active"]
+
+
 def test_one_that_cannot_be_disabled_is_not_said_to_be(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
