@@ -57,7 +57,8 @@ HEADER = re.compile(
 )
 # `api_key: abc`, which has no quotes
 NAMED = re.compile(
-    r"(?i)(?<![\w-])((?:[a-z0-9]+[_-])*(?:api[_-]?key|token|secret|passw(?:or)?d|passphrase|credentials?))"
+    r"(?i)(?<![\w-])((?:[a-z0-9]+[_-])*(?:(?:api|access|secret|private|auth|account|master)[_-]?key|token|secret|"
+    r"[a-z0-9]*passw(?:or)?d|passphrase|credentials?))"
     r"([\"']?[ \t]*[:=][ \t]*[\"']?)([^\s\"',;<>{}\[\]()]{4,})"
 )
 QUERY = re.compile(r"(?<=\w)(://[^\s\"'<>?#]+)\?([^\s\"'<>]+)")

@@ -97,6 +97,12 @@ def test_a_secret_is_hidden_in_every_spelling_and_by_its_hash() -> None:
     assert disguise.left(line) and not disguise.left(shown)
 
 
+@pytest.mark.parametrize("name", ["api_key", "aws_secret_access_key", "azure-account-key", "PGPASSWORD", "auth_key"])
+def test_what_stands_without_quotes_after_the_name_of_a_secret_is_hidden(name: str) -> None:
+    assert Disguise().text(f"loaded {name}: wJalr/XUtn beside it") == f"loaded {name}: {HIDDEN} beside it"
+    assert Disguise().text(f"{name}: none") == f"{name}: none"
+
+
 def test_json_is_disguised_in_keys_and_values_and_hidden_by_names() -> None:
     disguise = Disguise()
     disguise.know("box", "kellerbox")
