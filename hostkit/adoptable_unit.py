@@ -72,8 +72,15 @@ def settings(roots: Roots, files: Sequence[str], secrets: Secrets) -> dict:
     found: dict = {}
     for name, value in (line for path in files for line in lines(roots.text_or_none(path) or "")):
         if name in KEPT:
-            found[name] = found.get(name, []) + [secrets.text(value)] if value else []
+            said = program(value) if name.startswith("Exec") else value
+            found[name] = found.get(name, []) + [secrets.text(said)] if value else []
     return {name: values for name, values in sorted(found.items()) if values}
+
+
+def program(command: str) -> str:
+    """What a line runs. Its words stay here: a password has many forms in them (`curl -u`, `sh -c`)."""
+    first, *more = command.split() or [""]
+    return first + " …" if more else first
 
 
 def lines(text: str) -> Iterator[Any]:

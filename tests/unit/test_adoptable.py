@@ -100,7 +100,7 @@ def test_a_drop_in_is_over_the_unit(box: HandMade) -> None:
     box.shown[0] = box.shown[0].replace("DropInPaths=", f"DropInPaths={drop_in}")
     found = serving(box, "/m")
     assert found["settings"]["Restart"][-1] == "on-failure"
-    assert found["settings"]["ExecStartPre"] == ["/bin/b c"]
+    assert found["settings"]["ExecStartPre"] == ["/bin/b …"]
 
 
 def test_a_server_below_another_is_not_a_service_of_its_own(box: HandMade) -> None:
@@ -171,7 +171,8 @@ def test_no_secret_leaves_the_box(box: HandMade) -> None:
         *("--config", "serve.yaml", "--middleware", "x.planted-openai"),
     ]
     env = {**SYSTEMD, **PLANTED, "VLLM_NOTE": "has planted-openai in it", "OMP_NUM_THREADS": "8"}
-    box.write("/etc/systemd/system/vllm.service", "[Service]\nExecStartPre=/bin/x --token planted-key-1 planted-aws\n")
+    command = "/usr/bin/curl -u me:planted-user -H 'X-Id: planted-id' host"
+    box.write("/etc/systemd/system/vllm.service", f"[Service]\nExecStartPre={command}\n")
     found = serving(box, *flags, env=env)
     text = json.dumps(found)
     assert "planted" not in text.replace("has planted-openai in it", "planted"), text
