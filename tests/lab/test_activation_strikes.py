@@ -99,6 +99,7 @@ def at_random(targets: list[Target], count: int) -> None:
     assert_all(targets, ((seed, number) for number in range(count)), struck_at_random, count)
 
 
+@pytest.mark.large
 def test_struck_at_a_few_random_moments(targets: list[Target]) -> None:
     at_random(targets, 6)
 

@@ -28,7 +28,7 @@ from lab.paths import REPOSITORY
 from tests.lab import kernels
 from tests.lab.support import SmallLab, small_lab, wait_for
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.large]  # minutes of the default run, which has to end within forty
 
 BOX, OTHER = "lab-1", "lab-2"
 KIT = "/opt/gpufleet/kit/test.pyz"

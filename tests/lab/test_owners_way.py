@@ -24,7 +24,7 @@ from tests.lab.support import SmallLab, small_lab
 from tests.lab.typist import Typist
 from tests.tiny_qwen3 import SENTENCE, checkpoint
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.large]  # minutes of the default run, which has to end within forty
 ADDRESS = "192.168.1.11"  # of the pages
 BOX = "lab-1"
 COMMIT = "c1899de289a04d12100db370d81485cdf75e47ca"
