@@ -108,14 +108,18 @@ def resume_others(activation: "Activation", failure: Failure) -> None:
     for other in activation.leaving:
         systemd.restart(other)
         failure.remedy += "; {} runs again".format(other)
-    units = activation.books.record["replaced"]
-    started = replaced.start(units)
+    units, started, failed = activation.books.record["replaced"], [], []  # type: ignore[var-annotated]
+    for unit, kept in units.items():
+        with replaced.told(failed):  # one that cannot be started keeps no other from it
+            started += replaced.start({unit: kept})
     try:
         replaced.wait({unit: units[unit] for unit in started})
     except Failure as second:
         failure.remedy += "; {} was started again, but {}".format(", ".join(started), second.cause)
     else:
         failure.remedy += "".join("; {} runs again".format(unit) for unit in started)
+    if failed:
+        raise Failure("; ".join(failed), "gpufleet-resume tries it again")
 
 
 def tell_trouble(activation: "Activation", failure: Failure) -> None:

@@ -375,3 +375,24 @@ def test_the_next_deploy_goes_on_with_what_the_unit_was(machine: Machine) -> Non
         with contextlib.suppress(Failure):
             cutter.action()
         check(machine, cutter.may, None)
+
+
+def test_one_that_cannot_be_started_keeps_no_other_from_coming_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine.owners("first.service", 8100)
+    real = systemd.systemctl
+
+    def systemctl(*words: str, **more: Any) -> Any:
+        if words[0] == "start" and words[-1] == "first.service":
+            raise Failure("systemctl start failed", "see to it")
+        return real(*words, **more)
+
+    monkeypatch.setattr(systemd, "systemctl", systemctl)
+    bad = machine.stage("a: 1")
+    machine.gate_fails.add(bad)
+    with pytest.raises(Failure) as caught:
+        machine.activate(bad, replaces=["first.service", OLD])
+    assert old(machine) == (True, True)
+    assert f"{OLD} runs again; putting back failed, too: systemctl start failed" in caught.value.remedy
+    assert state.instance("tiny")["activation"]["step"] == "putting-back"  # gpufleet-resume goes on from there
