@@ -23,6 +23,7 @@ TOPOLOGIES = ["dual-2080ti-nv2", "dual-3090-nv4", "cpu-only"]
 BOXES = ["lab-1", "lab-2", "lab-3"]
 UNIT = "gpufleet-lab-tiny.service"
 HOME = "/opt/gpufleet/instances/lab-tiny"
+KIT = "find . -type f | sed -E 's/-[0-9a-f]*.pyz(.sum)?$//'"  # with its checksum
 SERVES: dict[str, Any] = {"serve": ["lab-tiny"], "host": {}}
 
 
@@ -75,7 +76,7 @@ def test_a_dry_run_on_bare_boxes_leaves_only_the_kit(lab: SmallLab, folder: Path
     assert done.code == 5, done.output
     assert "to do: apt install cuda-toolkit-13-0 g++" in done.output
     for name in BOXES:
-        assert lab.sh(name, "cd /opt/gpufleet && find . -type f | sed 's/-[0-9a-f]*.pyz$//'") == "./kit/gpufleet-kit"
+        assert lab.sh(name, f"cd /opt/gpufleet && {KIT}").split() == ["./kit/gpufleet-kit", "./kit/gpufleet-kit"]
         assert lab.sh(name, "ls /var/lib/gpufleet /usr/bin/g++ 2>/dev/null; true") == ""
 
 

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from gpufleet.facts import problems
-from hostkit import nvlink
+from hostkit import listeners, nvlink
 from hostkit import nvml as kit_nvml
+from hostkit.roots import Roots
 from lab import nvml
 
 pytestmark = pytest.mark.lab
@@ -86,11 +87,17 @@ def test_processes_and_their_memory(root: Path) -> None:
     own = os.getpid()
     (root / "etc/gpufleet-lab/processes").write_text(f"1 {own} 2048\n1 4194305 1024\n0 4194306 8 G\n")
     seen = ask(root, SCRIPT, "20")["facts"]["gpus"]
-    nobody = {"name": None}  # beyond the largest pid there can be
+    nobody = {"name": None, "unit": None}  # beyond the largest pid there can be
     assert (seen[0]["memory_used_mib"], seen[1]["memory_used_mib"]) == (8, 3072)
     assert seen[0]["processes"] == [{**nobody, "pid": 4194306, "memory_mib": 8, "kind": "graphics"}]
     assert seen[1]["processes"] == [
-        {"pid": own, "memory_mib": 2048, "name": Path("/proc/self/comm").read_text().strip(), "kind": "compute"},
+        {
+            "pid": own,
+            "memory_mib": 2048,
+            "name": Path("/proc/self/comm").read_text().strip(),
+            "kind": "compute",
+            "unit": listeners.unit_of(Roots(), own),
+        },
         {**nobody, "pid": 4194305, "memory_mib": 1024, "kind": "compute"},
     ]
 
