@@ -19,7 +19,7 @@ logs
 COMMON = frozenset(_COMMON.split())
 # Hosts that everybody may know: an address of theirs says what was fetched, and not by whom.
 PUBLIC = (
-    *("pypi.org", "pythonhosted.org", "pytorch.org", "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn"),
+    *("pytorch.org", "huggingface.co", "hf.co", "hf-mirror.com", "modelscope.cn"),
     *("nvidia.com", "nvidia.cn", "github.com", "githubusercontent.com", "debian.org", "ubuntu.com", "python.org"),
     *("vllm.ai", "kernel.org", "mozilla.org", "w3.org", "json-schema.org", "tsinghua.edu.cn", "ustc.edu.cn"),
     *("aliyun.com", "tencentyun.com", "readthedocs.io", "freedesktop.org", "pyinfra.com"),
