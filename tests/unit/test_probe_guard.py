@@ -167,11 +167,11 @@ def test_each_of_those_together_has_its_own_time() -> None:
     """The last one answers after the first one's time is over."""
 
     def slow(_: Tell) -> dict[str, int]:
-        time.sleep(0.3)
+        time.sleep(0.7)
         return {"value": 1}
 
     names = ("a", "b", "c", "d")
-    assert collect([Source(name, slow, 0.9) for name in names]) == ({name: {"value": 1} for name in names}, [])
+    assert collect([Source(name, slow, 2.5) for name in names]) == ({name: {"value": 1} for name in names}, [])
 
 
 def test_what_one_was_doing_is_not_said_of_the_next() -> None:
