@@ -185,6 +185,7 @@ def connect_once() -> None:
     Where a deploy connects, the box begins its look at once: it reads while others still connect.
     """
     original = SSHConnector.connect
+    asked: list[Wanted] = []  # of all boxes alike: found out once, since it goes through all of them
 
     def connect(self: SSHConnector) -> None:
         seen = _connections.pop(self.host.name, None)
@@ -196,7 +197,9 @@ def connect_once() -> None:
         else:
             original(self)
             if session.deploys and session.fleet:
-                remote.begin(self.host, wanted.of(session.fleet, session.overrides))
+                if not asked:
+                    asked.append(wanted.of(session.fleet, session.overrides))
+                remote.begin(self.host, asked[0])
 
     SSHConnector.connect = connect  # type: ignore[method-assign]
 

@@ -215,25 +215,24 @@ def test_a_user_with_processes_is_not_removed(box: RemovalBox, monkeypatch: pyte
     assert not (box.root / "user").exists() and not (box.root / "opt").exists()
 
 
-def test_models_on_another_disk(box: RemovalBox) -> None:
-    """Only what gpufleet made goes from a folder that /opt/gpufleet/models is a link to, and only when asked for."""
+@pytest.fixture
+def disk(box: RemovalBox) -> Path:
+    """Another disk that /opt/gpufleet/models is a link to, with something of the owner's."""
     box.deploy()
-    disk = box.root / "disk"
-    (box.root / "opt/models").rename(disk)
-    (disk / "notes.txt").write_text("the owner's")
-    (box.root / "opt/models").symlink_to(disk)
-    (box.root / "var/lib/gpufleet/models-home.json").write_text(json.dumps({"path": str(disk)}))
+    found = box.root / "disk"
+    (box.root / "opt/models").rename(found)
+    (found / "notes.txt").write_text("the owner's")
+    (box.root / "opt/models").symlink_to(found)
+    (box.root / "var/lib/gpufleet/models-home.json").write_text(json.dumps({"path": str(found)}))
+    return found
+
+
+def test_models_on_another_disk_stay_there(box: RemovalBox, disk: Path) -> None:
     assert [item["name"] for item in removable.run(BUT_MODELS)["stays"] if item["kind"] == "model"] == ["tiny/r1"]
     remove.run(BUT_MODELS)
     assert not (box.root / "opt").exists() and (disk / "tiny/r1/weights").exists()
 
 
-def test_models_on_another_disk_go_when_they_are_asked_for(box: RemovalBox) -> None:
-    box.deploy()
-    disk = box.root / "disk"
-    (box.root / "opt/models").rename(disk)
-    (disk / "notes.txt").write_text("the owner's")
-    (box.root / "opt/models").symlink_to(disk)
-    (box.root / "var/lib/gpufleet/models-home.json").write_text(json.dumps({"path": str(disk)}))
+def test_models_on_another_disk_go_when_they_are_asked_for(box: RemovalBox, disk: Path) -> None:
     remove.run(EVERYTHING)
     assert not (box.root / "opt").exists() and [path.name for path in disk.iterdir()] == ["notes.txt"]
