@@ -38,6 +38,13 @@ def put_all(box: Deployment, models: Sequence[Model]) -> None:
         box.call("model", spec(box.plan, model, items[model.name]))
 
 
+def get_all(box: Deployment) -> None:
+    """Have what the box's models take from outside in the controller's store, ahead of `put_all`. Raises BoxError."""
+    store = Store(default_root())
+    for model in box.changes.models:
+        _items(box, model, store)
+
+
 def _items(box: Deployment, model: Model, store: Store) -> list[Item]:
     """What the model takes from outside, in the controller's store, once for all boxes of the run. Raises BoxError."""
     settings = box.plan.settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyinfra.api.operation import operation
 
+from operations import ahead
 from operations.deployment import Commands, Deployment
 
 
@@ -29,4 +30,5 @@ def installed(box: Deployment) -> Commands:
 def _install_all(box: Deployment) -> None:
     from operations.runtime_install import install_all  # much of the start-up time, which most runs do not need
 
+    ahead.begin(box)
     install_all(box)

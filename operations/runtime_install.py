@@ -16,7 +16,7 @@ from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store, default_root
-from operations import swarm
+from operations import ahead, swarm
 from operations.building import built
 from operations.deployment import Deployment, build_lock
 from operations.once import tried, waiting
@@ -26,14 +26,26 @@ from operations.taking import take
 
 # What each runtime of this run is made of, by its name and the settings it was got with.
 _ready: dict[tuple[str, str], list[Item]] = {}
+_brought: dict[str, set[str]] = {}  # by box: the sha256 of what came ahead of its runtimes
 
 
 def install_all(box: Deployment) -> None:
     """Install each runtime of the plan that is not complete on the box. Raises BoxError."""
+    ahead.wait(box)
     store = Store(default_root())
     items = [item for runtime in box.changes.runtimes for item in install(box, runtime, store)]
     # What the controller has is not needed on the box any more.
     swarm.forget(box, [item for item in items if store.has(item)])
+
+
+def bring_all(box: Deployment) -> None:
+    """Bring what can be had for the runtimes before anything is installed on the box. Raises BoxError."""
+    store = Store(default_root())
+    for runtime in box.changes.runtimes:
+        if runtime.stack.installable:  # else it is told when it would be installed
+            items = _ready_items(box, runtime, store)
+            _bring(store, box, items)
+            _brought.setdefault(box.host.name, set()).update(item.sha256 for item in items)
 
 
 def install(box: Deployment, runtime: Runtime, store: Store) -> list[Item]:
@@ -43,7 +55,9 @@ def install(box: Deployment, runtime: Runtime, store: Store) -> list[Item]:
         raise BoxError(box.host.name, cause, "set another `stack`")
     bring = partial(_bring, store)
     items = _ready_items(box, runtime, store) + built(box, runtime, store, bring)
-    bring(box, items)
+    came = _brought.get(box.host.name, set())
+    if lacking := [item for item in items if item.sha256 not in came]:
+        bring(box, lacking)
     if runtime.stack.compile:
         _compile_once(box, runtime, items, store)
     else:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyinfra.api.operation import operation
 
 from gpufleet.toolkit import distro, is_of_toolkit, keeps_off
+from operations import ahead
 from operations.deployment import Commands, Deployment
 
 
@@ -33,7 +36,12 @@ def packages(box: Deployment) -> Commands:
         "hold": host.hold_packages,
         "keep_off": keeps_off(box.plan),
     }
-    yield from box.command(lambda: box.call("apt", spec))
+    yield from box.command(lambda: _install(box, spec))
+
+
+def _install(box: Deployment, spec: dict[str, Any]) -> None:
+    ahead.begin(box)
+    box.call("apt", spec)
 
 
 def _repository(box: Deployment) -> dict[str, str]:
