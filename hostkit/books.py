@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
-from hostkit import gates, replaced, retire, state, switch
+from hostkit import gates, replaced, retire, state, switch, taken
 from hostkit.releases import current_release
 from hostkit.roots import Roots
 
@@ -116,7 +116,7 @@ def finish(name: str, begun: dict) -> None:
             once("retired", instance=other, began=begun["began"])
         units = begun.get("replaced") or {}
         replaced.settle(units)
-        if replaced.is_kept(units):
+        if taken.is_kept(units):
             once("replaced", instance=name, digest=begun["to"], began=begun["began"], units=sorted(units))
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:

@@ -17,9 +17,9 @@ from hostkit import (
     remove_places,
     remove_units,
     remove_user,
-    replaced,
     state,
     systemd,
+    taken,
 )
 from hostkit.releases import unit_name
 from hostkit.remove_places import Place
@@ -42,10 +42,15 @@ def run(spec: dict) -> dict:
     names = remove_units.instances()
     wanted = [name for name in names if spec.get("instance") in (None, name)]
     found: Found = {"goes": [of_instance(name) for name in wanted], "stays": []}
-    units = [item for name in wanted for item in replaced.recorded(name).items()]
-    back = sorted({unit for unit, was in units if was["active"]})
-    if not spec.get("instance"):
+    units = [item for name in wanted for item in taken.recorded(name).items()]
+    if spec.get("instance"):
+        others = {unit: ", ".join(taken.still_by(unit, spec["instance"])) for unit, _ in units}
+        units = [(unit, was) for unit, was in units if not others[unit]]
+        kept = [(unit, "off: {} has its place, too".format(having)) for unit, having in others.items() if having]
+        found["stays"] += [item("unit", unit, 0, why) for unit, why in kept]
+    else:
         of_the_box(found, spec)
+    back = sorted({unit for unit, was in units if was["active"]})
     return {**found, "back": back, "instances": names}
 
 

@@ -12,7 +12,7 @@ import os
 import time
 from typing import Iterator, Optional
 
-from hostkit import events, listeners, state, systemd
+from hostkit import events, listeners, state, systemd, taken
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
@@ -67,30 +67,6 @@ def before(units: list, known: dict) -> dict:
         path = os.path.realpath(found["path"]) if found["path"] else None
         kept[found["id"]] = {"enabled": found["enabled"], "active": found["active"], "ports": listens, "path": path}
     return kept
-
-
-def is_kept(units: dict) -> bool:
-    return any(kept["active"] or kept["enabled"] for kept in units.values())
-
-
-def together(older: "Optional[dict]", newer: "Optional[dict]") -> dict:
-    """Both records: a unit that was disabled for an instance is to be enabled again when it is given back, whatever
-    a later activation found it to be. What neither ran nor was enabled leaves nothing to give back."""
-    found = {}
-    for unit in {**(older or {}), **(newer or {})}:
-        one, two = ((each or {}).get(unit) or {} for each in (older, newer))
-        active, enabled = (bool(one.get(key) or two.get(key)) for key in ("active", "enabled"))
-        if active or enabled:
-            ports = one.get("ports") or two.get("ports") or []
-            path = one.get("path") or two.get("path")
-            found[unit] = {"enabled": enabled, "active": active, "ports": ports, "path": path}
-    return found
-
-
-def recorded(name: str) -> dict:
-    """Of an instance by its name, also of an activation that was cut off."""
-    known = state.instance(name)
-    return together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
 
 
 def stop(units: list) -> None:
@@ -162,12 +138,15 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
 def give_back(name: str) -> dict:
     """Enable and start the units whose place an instance took, as they were before, and wait until they listen again.
 
-    Returns {"started": those that do, "failed": of each that does not, why}: none keeps the others from it. The
-    instance is off by then. Cut off it can be done again; when it has ended, nothing is left to be given back.
+    Those that other instances have the place of, too, stay off until the last of these goes. Returns {"started": those
+    that do, "failed": of each that does not, why}: none keeps the others from it. The instance is off by then. Cut off
+    it can be done again; when it has ended, nothing is left to be given back.
     """
-    units = recorded(name)
     begun: list = []
     done: dict = {"started": [], "failed": []}
+    for unit, others in taken.hand_on(name).items():
+        events.log("{} stays off: {} has its place, too".format(unit, ", ".join(others)))
+    units = taken.alone(name)
     for unit, kept in units.items():
         with told(done["failed"]):
             enable_again(unit, kept)
@@ -180,7 +159,7 @@ def give_back(name: str) -> dict:
             done["started"].append(unit)
     if units:
         state.journal("given-back", instance=name, units=sorted(units), started=done["started"])
-        state.update(name, replaced=None)
+    taken.settled(name, units)
     return done
 
 

@@ -129,6 +129,14 @@ def test_what_leaves_says_that_the_unit_stays_off() -> None:
     assert line.startswith("retire tiny: ") and f"`systemctl enable --now {OLD}` brings it back" in line
 
 
+def test_one_of_several_that_leaves_says_nothing_of_the_unit() -> None:
+    """The others have its place still."""
+    found = there()
+    found.facts["instances"]["second"] = copy.deepcopy(found.facts["instances"]["tiny"])
+    (line,) = changes(found).lines()
+    assert line == "retire second: it is in no serve entry"
+
+
 def test_a_plan_says_it_too() -> None:
     found = checked_plan(box(units={}))
     assert document([found])["boxes"][0]["instances"][0]["replaces"] == [OLD]
