@@ -13,6 +13,7 @@ HISTORY = 20
 COMMITTING = "committing"
 # What an activation that passed its gate is called in the journal and, with a blank, in the history.
 PASSED = {"activate": "activated", "rollback": "rolled-back", "restart": "restarted"}
+UNDO = "undo"  # it passed its gate, and goes all the same; see hostkit.undo
 # Of units of the owner's, in a record that has none; those of an older version have no such keys.
 NOBODY: dict = {"replaces": [], "replaced": {}, "instead": False}
 

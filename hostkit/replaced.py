@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
 from hostkit import events, listeners, state, systemd, taken
 from hostkit.errors import Failure
@@ -135,18 +135,20 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
             time.sleep(LOOK_SECONDS)
 
 
-def give_back(name: str) -> dict:
+def give_back(name: str, only: "Optional[Iterable[str]]" = None) -> dict:
     """Enable and start the units whose place an instance took, as they were before, and wait until they listen again.
 
     Those that other instances have the place of, too, stay off until the last of these goes. Returns {"started": those
     that do, "failed": of each that does not, why}: none keeps the others from it. The instance is off by then. Cut off
     it can be done again; when it has ended, nothing is left to be given back.
+
+    + only: of these units
     """
     begun: list = []
     done: dict = {"started": [], "failed": []}
-    for unit, others in taken.hand_on(name).items():
+    for unit, others in taken.hand_on(name, only).items():
         events.log("{} stays off: {} has its place, too".format(unit, ", ".join(others)))
-    units = taken.alone(name)
+    units = taken.alone(name, only)
     for unit, kept in units.items():
         with told(done["failed"]):
             enable_again(unit, kept)
@@ -159,7 +161,7 @@ def give_back(name: str) -> dict:
             done["started"].append(unit)
     if units:
         state.journal("given-back", instance=name, units=sorted(units), started=done["started"])
-    taken.settled(name, units)
+    taken.settled(units)
     return done
 
 

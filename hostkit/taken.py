@@ -57,31 +57,42 @@ def still_by(unit: str, name: str) -> list:
     )
 
 
-def alone(name: str) -> dict:
-    """What is to be given back when an instance goes: {unit: what it was} of those that no other has the place of."""
-    return {unit: kept for unit, kept in recorded(name).items() if not still_by(unit, name)}
+def alone(name: str, only: "Optional[Iterable[str]]" = None) -> dict:
+    """What is to be given back when an instance goes: {unit: what it was} of those that no other has the place of.
+
+    + only: of these units
+    """
+    wanted = None if only is None else set(only)
+    had = {unit: kept for unit, kept in recorded(name).items() if wanted is None or unit in wanted}
+    return {unit: kept for unit, kept in had.items() if not still_by(unit, name)}
 
 
-def hand_on(name: str) -> dict:
-    """Leave to others what they have the place of, too. Returns {unit: names of those}."""
+def hand_on(name: str, only: "Optional[Iterable[str]]" = None) -> dict:
+    """Leave to others what they have the place of, too. Returns {unit: names of those}. + only: of these units"""
+    wanted = None if only is None else set(only)
     left = {}
     for unit, kept in recorded(name).items():
-        others = still_by(unit, name)
+        others = still_by(unit, name) if wanted is None or unit in wanted else []
         for other in others:
-            known = (state.instance(other).get("replaced") or {}).get(unit)
-            both = together({unit: known}, {unit: kept})
-            if both != {unit: known}:
-                state.update(other, replaced={**(state.instance(other).get("replaced") or {}), **both})
+            had = state.instance(other).get("replaced") or {}
+            both = together({unit: had.get(unit)}, {unit: kept})
+            if both != {unit: had.get(unit)}:
+                state.update(other, replaced={**had, **both})
         if others:
             left[unit] = others
+            drop(name, [unit])
     return left
 
 
-def settled(name: str, units: "Iterable[str]") -> None:
-    """These were given back: neither the instance nor one that was retired before it does that again."""
-    back = set(units)
-    for other, known in state.load()["instances"].items():
-        had = known.get("replaced") or {}
-        rest = {unit: kept for unit, kept in had.items() if unit not in back}
-        if had and (other == name or rest != had):
-            state.update(other, replaced=None if other == name else rest or None)
+def settled(units: "Iterable[str]") -> None:
+    """These were given back: no instance does that again, nor one that was retired before."""
+    back = list(units)
+    for name in state.load()["instances"]:
+        drop(name, back)
+
+
+def drop(name: str, units: "Iterable[str]") -> None:
+    had, gone = state.instance(name).get("replaced") or {}, set(units)
+    rest = {unit: kept for unit, kept in had.items() if unit not in gone}
+    if rest != had:
+        state.update(name, replaced=rest or None)

@@ -1,4 +1,4 @@
-"""Instances that have the place of one unit together: it comes back with the last of them, and not beside the others."""
+"""Instances that have the place of one unit together: it comes back with the last of them, not beside the others."""
 
 from __future__ import annotations
 
