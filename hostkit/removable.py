@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from hostkit import (
     blacklist,
@@ -37,6 +37,7 @@ def run(spec: dict) -> dict:
 
     + instance: only this one; None: everything
     + models: what models are made of goes, too; packages: what was installed by apt
+    + home: `host.models` of the box, where the controller knows of one
     Where nothing is left of gpufleet but its kit, both lists are empty.
     """
     names = remove_units.instances()
@@ -70,7 +71,7 @@ def of_the_box(found: Found, spec: dict) -> None:
     goes, stays = found["goes"], found["stays"]
     for place in remove_places.places():
         on_disk(place, found)
-    models(found, bool(spec.get("models")))
+    models(found, bool(spec.get("models")), spec.get("home"))
     roots = Roots()
     for change in host_before.changes(roots):
         was = "" if change.value is None else "back to {}".format(change.was)
@@ -118,8 +119,8 @@ def of_others(paths: List[str]) -> List[Item]:
     return found
 
 
-def models(found: Found, going: bool) -> None:
-    there = remove_models.find()
+def models(found: Found, going: bool, home: Optional[str]) -> None:
+    there = remove_models.find(home)
     for path in there.links:
         found["goes"].append(item("link", path, 0, "to {}, which stays".format(os.readlink(path))))
     if there.made:
