@@ -12,22 +12,26 @@ import os
 import time
 from typing import Iterable, Iterator, Optional
 
-from hostkit import events, listeners, state, systemd, taken
+from hostkit import events, listeners, scripts, state, systemd, taken
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts", "Job")
+PROPERTIES = (
+    *("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts", "Job"),
+    *("SourcePath", "WantedBy"),  # see hostkit.scripts
+)
 ENDED = ("inactive", "failed")
 ANSWER_SECONDS, LOOK_SECONDS = 1800, 1.0  # an engine that loads a large model from a disk takes minutes
 CRASHES = 3  # starts that systemd made by itself: then it does not come up
 
 
 def look(unit: str) -> dict:
-    """{"id", "there", "active", "state", "job", "enabled", "path", "restarts"} of a unit, as the system's own manager
-    has it.
+    """{"id", "there", "active", "state", "job", "enabled", "script", "path", "restarts"} of a unit, as the system's own
+    manager has it.
 
     + id: its name, where `unit` is another name of it; + active: it runs, or is about to
     + job: it is to be started or stopped, and waits for that, as at a boot
+    + script: it was made of a script of init.d
     """
     output = systemd.asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
@@ -38,7 +42,8 @@ def look(unit: str) -> dict:
         "active": active not in ENDED or job,
         "state": active,
         "job": job,
-        "enabled": (found.get("UnitFileState") or "").startswith("enabled"),
+        "enabled": scripts.file_state(found).startswith("enabled"),
+        "script": scripts.is_one(found),
         "path": found.get("FragmentPath") or None,
         "restarts": int(found.get("NRestarts") or 0),
     }
@@ -85,6 +90,9 @@ def settle(units: dict) -> list:
             systemd.stop(unit)
         if found["enabled"]:
             systemd.disable(unit)
+            if found["script"]:
+                scripts.sync()
+                systemd.reload()  # what makes the unit looks at the links anew
             off = "is disabled; its files are left as they are"
             events.log("{} {}".format(unit, "starts at boot still" if look(unit)["enabled"] else off))
         if found["active"] or found["enabled"]:
@@ -173,6 +181,8 @@ def enable_again(unit: str, kept: dict) -> None:
     if kept["enabled"] and not found["enabled"]:
         # Of a file that lay elsewhere and was linked, `disable` took the link.
         systemd.enable(unit if found["there"] else kept["path"])
+        if found["script"]:
+            scripts.sync()
         systemd.reload()
 
 

@@ -57,7 +57,7 @@ CASES = [
     Case("GF617", "warning", "is started by a.service", box(units=unit(state="static", wanted_by=["a.service"]))),
     Case("GF616", "error", "nothing could start it again", box(units=unit(state="transient", wanted_by=[]))),
     Case("GF617", "warning", "a link in multi-user.target.wants", box(units=unit(state="static"))),
-    Case("GF617", "warning", f"`systemctl disable {OLD}`", box(units=unit(state="generated"))),
+    Case("GF617", "warning", f"`systemctl show {OLD}`", box(units=unit(state="generated"))),
     Case("GF604", "error", f'"replaces": ["{OLD}"]', box({"serve": ["tiny"]})),
     Case("GF604", "error", f"taken by {OLD}", box(units=unit(**GONE))),
 ]
