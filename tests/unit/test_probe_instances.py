@@ -289,23 +289,6 @@ def test_units_of_others_in_the_same_call() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("wanted", "source", "state"),
-    [
-        ("multi-user.target graphical.target", "/etc/init.d/llm", "enabled"),
-        ("", "/etc/init.d/llm", "disabled"),
-        ("other.service", "/etc/init.d/llm", "disabled"),
-        ("default.target", "/etc/containers/systemd/llm.container", "generated"),
-        ("multi-user.target", "", "generated"),
-    ],
-)
-def test_a_script_of_init_d_is_enabled_by_its_links(wanted: str, source: str, state: str) -> None:
-    """As of systemd-sysv-generator of systemd 252: with links S01llm in /etc/rc2.d to rc5.d two targets want it."""
-    shown = f"Id=llm.service\nLoadState=loaded\nActiveState=active\nUnitFileState=generated\nSourcePath={source}\n"
-    answer = services.read([], lambda units: f"{shown}WantedBy={wanted}\n", Roots("/nowhere"), ["llm.service"])
-    assert answer["units"]["llm.service"]["state"] == state
-
-
 def test_the_probe_tells_of_units_that_it_is_asked_for_and_of_those_whose_place_was_taken(
     box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
