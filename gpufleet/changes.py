@@ -125,7 +125,7 @@ def changes(plan: BoxPlan) -> Changes:
         models=moved,
         instances=[found[name] for name in order if found[name].reasons],
         leaving=[name for name in _leaving(plan) if name not in held],
-        replaced={name: replacing.taken_by(facts, name) for name in _leaving(plan)},
+        replaced={name: _off(plan, name) for name in _leaving(plan)},
         held=held,
     )
 
@@ -161,6 +161,12 @@ def _leaving(plan: BoxPlan) -> list[str]:
         for name, found in (plan.facts.get("instances") or {}).items()
         if name not in planned and found.get("current")
     ]
+
+
+def _off(plan: BoxPlan, name: str) -> list[str]:
+    """Units of the owner's that stay off when an instance leaves, and that none which stays has the place of, too."""
+    stays = {unit for each in plan.instances for unit in (*each.replaces, *replacing.taken_by(plan.facts, each.name))}
+    return [unit for unit in replacing.taken_by(plan.facts, name) if unit not in stays]
 
 
 def _packages(plan: BoxPlan) -> list[str]:

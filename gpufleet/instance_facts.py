@@ -36,7 +36,7 @@ class Activation(Fact):
     began: float
     attempts: Count
     run: str | None
-    verb: Literal["activate", "rollback", "restart"]
+    verb: Literal["activate", "rollback", "restart", "undo"]
     stopped: float | None
     touched: bool
     replaces: list[str] = []

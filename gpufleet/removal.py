@@ -8,7 +8,10 @@ from typing import Any
 from gpufleet.errors import BoxError, ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.garbage import human
+from gpufleet.layers import Layer
 from gpufleet.pending import pending
+from gpufleet.traits import traits_of
+from gpufleet.view import View
 
 COLUMNS = ("what", "size", "")
 
@@ -23,6 +26,15 @@ def summary(who: str, answer: Mapping[str, Any]) -> str:
     freed = human(sum(item["bytes"] for item in answer["goes"]))
     back = f"; {', '.join(answer['back'])} serves again" if answer["back"] else ""
     return f"{who}: {freed} would be freed{back}"
+
+
+def models_home(fleet: Fleet, box: str, facts: Mapping[str, Any]) -> str | None:
+    """`host.models` of a box: where models lie that a removal before this one left; None where none is set."""
+    try:
+        view = View(fleet.boxes[box], fleet.layers, Layer("--data", {}))
+        return view.settings(traits_of(facts)).settings.host.models
+    except (ConfigError, KeyError):  # what goes by facts, on a box of which the look told too little
+        return None
 
 
 def next_deploy(fleet: Fleet, box: str, instance: str | None, facts: Mapping[str, Any]) -> str:

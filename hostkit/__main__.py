@@ -16,7 +16,7 @@ from hostkit.box_lock import box_lock
 from hostkit.errors import Failure
 
 CHANGING = ("apt", "host", "build", "runtime", "models-home", "model", "release", "activate", "rollback", "restart",
-            "resume", "hold", "unhold", "retire", "sweep", "remove")  # fmt: skip
+            "undo", "resume", "hold", "unhold", "retire", "sweep", "remove")  # fmt: skip
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
 # none itself: the verb that it starts does. `lock` is the fleet's, with a guard of its own.
 UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "share", "unshare", "serve",

@@ -17,7 +17,21 @@ import threading
 import time
 from typing import Iterator
 
-from hostkit import events, files, gate, gates, listeners, put_back, replaced, state, switch, systemd, vram_check, warm
+from hostkit import (
+    events,
+    files,
+    gate,
+    gates,
+    listeners,
+    put_back,
+    replaced,
+    state,
+    switch,
+    systemd,
+    taken,
+    vram_check,
+    warm,
+)
 from hostkit.books import PASSED, Books
 from hostkit.errors import Failure
 from hostkit.releases import unit_name
@@ -120,7 +134,9 @@ class Activation:
         """The release is the gated one from here on; then the books, and what it took the place of."""
         verb, digest, books = self.books.record["verb"], self.spec["digest"], self.books
         fields: dict = {"gated": digest, "stale": False, "port": self.spec["port"]}
-        units = replaced.together(books.known.get("replaced"), books.record["replaced"])
+        names = [*books.record["replaces"], *books.record["replaced"]]
+        units = taken.together(books.known.get("replaced"), books.record["replaced"])
+        units = taken.together(units, taken.by_others(self.name, names))
         if units:
             fields["replaced"] = units
         if self.restart:

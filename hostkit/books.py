@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Optional
 
-from hostkit import gates, replaced, retire, state, switch
+from hostkit import gates, replaced, retire, state, switch, taken
 from hostkit.releases import current_release
 from hostkit.roots import Roots
 
@@ -13,6 +13,7 @@ HISTORY = 20
 COMMITTING = "committing"
 # What an activation that passed its gate is called in the journal and, with a blank, in the history.
 PASSED = {"activate": "activated", "rollback": "rolled-back", "restart": "restarted"}
+UNDO = "undo"  # it passed its gate, and goes all the same; see hostkit.undo
 # Of units of the owner's, in a record that has none; those of an older version have no such keys.
 NOBODY: dict = {"replaces": [], "replaced": {}, "instead": False}
 
@@ -116,7 +117,7 @@ def finish(name: str, begun: dict) -> None:
             once("retired", instance=other, began=begun["began"])
         units = begun.get("replaced") or {}
         replaced.settle(units)
-        if replaced.is_kept(units):
+        if taken.is_kept(units):
             once("replaced", instance=name, digest=begun["to"], began=begun["began"], units=sorted(units))
     held = state.instance(name).get("held") or {}
     if event == PASSED["rollback"] and held.get("digest") == begun["to"]:

@@ -21,13 +21,13 @@ from hostkit import events, files, shell, systemd
 from hostkit.errors import Failure
 
 JOBS = "/run/gpufleet/jobs"
-VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart", "remove")
+VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart", "undo", "remove")
 SECONDS = 0.2  # between two looks at a running job
 END_SECONDS = 10
 # Serving goes before building: of processor time, and when memory runs out.
 PROPERTIES = ("Type=exec", "Nice=10", "OOMScoreAdjust=500", "KillMode=control-group", "TimeoutStopSec=30")
 # What takes an instance down until it is done: it goes on when it can, and another unit goes on when it is killed.
-ACTIVATING = ("activate", "rollback", "restart")
+ACTIVATING = ("activate", "rollback", "restart", "undo")
 OF_ACTIVATIONS = ("Type=exec", "OOMScoreAdjust=-500", "KillMode=control-group", "TimeoutStopSec=30",
                   "OnFailure=gpufleet-resume.service")  # fmt: skip
 # Nothing goes on with it: what it removes may be what would.

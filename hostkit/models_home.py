@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import tempfile
+from typing import List, Optional
 
 from hostkit import disks, events, files, model, places, state
 from hostkit.errors import Failure
@@ -39,6 +40,17 @@ def run(spec: dict) -> dict:
 def root() -> str:
     """Where models lie, for what looks for garbage: no link, but where it leads, when it is one of gpufleet's."""
     return os.path.realpath(model.MODELS) if is_linked() else model.MODELS
+
+
+def roots(home: Optional[str] = None) -> List[str]:
+    """Where models lie, and the folder that they were in before the link to it went; see `remove`.
+
+    + home: `host.models`, where the controller knows of one; it counts when there is a store of gpufleet's in it
+    """
+    found = [root()]
+    if home and os.path.isdir(os.path.join(home, places.STORE)):
+        found.append(os.path.realpath(home))
+    return list(dict.fromkeys(found))
 
 
 def is_linked() -> bool:

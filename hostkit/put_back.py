@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Optional
 
 from hostkit import events, gate, gates, replaced, retire, switch, systemd
+from hostkit.books import UNDO
 from hostkit.errors import Failure
 from hostkit.releases import current_release
 from hostkit.roots import Roots
@@ -51,10 +52,11 @@ def as_before(activation: "Activation") -> str:
     return "; nothing was changed"
 
 
-def release_before(activation: "Activation", failure: Failure) -> None:
+def release_before(activation: "Activation", failure: Failure) -> dict:
     """Put back and gate what last passed its gate; with no such release the instance is stopped and not current.
 
-    Where even that fails, the record stays in the state: gpufleet-resume tries again.
+    Where even that fails, the record stays in the state: gpufleet-resume tries again. Returns {"back": release, "ok":
+    whether what is to serve now does, "cause": why not, where it does not}.
     """
     books, name, back = activation.books, activation.name, release_to_go_to(activation)
     told: dict = {"back": back, "ok": False}
@@ -66,6 +68,8 @@ def release_before(activation: "Activation", failure: Failure) -> None:
             failure.remedy += "" if books.record["instead"] else "; there is no release before it"
             failure.remedy += "; the instance is stopped"
             told, fields = {"back": None, "ok": True}, {"stale": False, "gated": None}
+            if books.record.get("verb") == UNDO:
+                fields["replaced"] = None  # nothing is left to be given back
         else:
             events.log("putting release {} back".format(back))
             switch.to(name, back)
@@ -82,12 +86,16 @@ def release_before(activation: "Activation", failure: Failure) -> None:
                 measured = activation.measured(answer, began)
                 told.update(measured, ok=True)
                 fields = {"stale": False, "history": books.history(back, "put back", answer, measured)}
-        resume_others(activation, failure)
+        why = resume_others(activation, failure)
+        if why and back is None:
+            told.update(ok=False, cause=why)
     except Exception as error:
         failure.remedy += "; putting back failed, too: {}".format(error)
+        told.update(ok=False, cause=str(error))
     else:
         books.careful(lambda: books.close("put-back", told, **fields))
     tell_trouble(activation, failure)
+    return told
 
 
 def gated(activation: "Activation", digest: str, moment: float, before: Optional[int]) -> dict:
@@ -101,14 +109,22 @@ def gated(activation: "Activation", digest: str, moment: float, before: Optional
     return {}
 
 
-def resume_others(activation: "Activation", failure: Failure) -> None:
-    """Start what was stopped for the instance: others that were to leave the box, and units of the owner's."""
+def resume_others(activation: "Activation", failure: Failure) -> Optional[str]:
+    """Start what was stopped for the instance: others that were to leave the box, and units of the owner's.
+
+    Returns why a unit that was started does not serve; None when all do. Raises Failure when one cannot be started.
+    """
     if not activation.books.record["touched"]:
-        return
+        return None
     for other in activation.leaving:
         systemd.restart(other)
         failure.remedy += "; {} runs again".format(other)
     units, started, failed = activation.books.record["replaced"], [], []  # type: ignore[var-annotated]
+    wrong: list = []
+    for unit, kept in units.items():
+        with replaced.told(wrong):  # enabled still, unless the instance had passed its gate
+            replaced.enable_again(unit, kept)
+    failure.remedy += "".join("; {}".format(said) for said in wrong)
     for unit, kept in units.items():
         with replaced.told(failed):  # one that cannot be started keeps no other from it
             started += replaced.start({unit: kept})
@@ -116,10 +132,12 @@ def resume_others(activation: "Activation", failure: Failure) -> None:
         replaced.wait({unit: units[unit] for unit in started})
     except Failure as second:
         failure.remedy += "; {} was started again, but {}".format(", ".join(started), second.cause)
+        wrong.append(second.cause)
     else:
         failure.remedy += "".join("; {} runs again".format(unit) for unit in started)
     if failed:
         raise Failure("; ".join(failed), "gpufleet-resume tries it again")
+    return "; ".join(wrong) or None
 
 
 def tell_trouble(activation: "Activation", failure: Failure) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Optional
 
 from hostkit import (
     blacklist,
@@ -17,9 +17,9 @@ from hostkit import (
     remove_places,
     remove_units,
     remove_user,
-    replaced,
     state,
     systemd,
+    taken,
 )
 from hostkit.releases import unit_name
 from hostkit.remove_places import Place
@@ -37,15 +37,21 @@ def run(spec: dict) -> dict:
 
     + instance: only this one; None: everything
     + models: what models are made of goes, too; packages: what was installed by apt
+    + home: `host.models` of the box, where the controller knows of one
     Where nothing is left of gpufleet but its kit, both lists are empty.
     """
     names = remove_units.instances()
     wanted = [name for name in names if spec.get("instance") in (None, name)]
     found: Found = {"goes": [of_instance(name) for name in wanted], "stays": []}
-    units = [item for name in wanted for item in replaced.recorded(name).items()]
-    back = sorted({unit for unit, was in units if was["active"]})
-    if not spec.get("instance"):
+    units = [item for name in wanted for item in taken.recorded(name).items()]
+    if spec.get("instance"):
+        others = {unit: ", ".join(taken.still_by(unit, spec["instance"])) for unit, _ in units}
+        units = [(unit, was) for unit, was in units if not others[unit]]
+        kept = [(unit, "off: {} has its place, too".format(having)) for unit, having in others.items() if having]
+        found["stays"] += [item("unit", unit, 0, why) for unit, why in kept]
+    else:
         of_the_box(found, spec)
+    back = sorted({unit for unit, was in units if was["active"]})
     return {**found, "back": back, "instances": names}
 
 
@@ -65,7 +71,7 @@ def of_the_box(found: Found, spec: dict) -> None:
     goes, stays = found["goes"], found["stays"]
     for place in remove_places.places():
         on_disk(place, found)
-    models(found, bool(spec.get("models")))
+    models(found, bool(spec.get("models")), spec.get("home"))
     roots = Roots()
     for change in host_before.changes(roots):
         was = "" if change.value is None else "back to {}".format(change.was)
@@ -113,8 +119,8 @@ def of_others(paths: List[str]) -> List[Item]:
     return found
 
 
-def models(found: Found, going: bool) -> None:
-    there = remove_models.find()
+def models(found: Found, going: bool, home: Optional[str]) -> None:
+    there = remove_models.find(home)
     for path in there.links:
         found["goes"].append(item("link", path, 0, "to {}, which stays".format(os.readlink(path))))
     if there.made:

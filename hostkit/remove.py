@@ -7,7 +7,7 @@ are ours, what values were) goes after what it tells of, the books last but for 
 from __future__ import annotations
 
 import os
-from typing import List
+from typing import List, Optional
 
 from hostkit import (
     blacklist,
@@ -34,12 +34,13 @@ def run(spec: dict) -> dict:
     """Remove `instance`, or, when that is None, all of gpufleet.
 
     + models: what models are made of, too; never what a linked one leads to. packages: what was installed by apt, too
+    + home: `host.models` of the box: models that a call before this one left there are found by it
     Returns {"started": the owner's units that serve again, "failed": what could not be put back, a line each}.
     Raises Failure when something is in the way; then it can be called again.
     """
     if spec.get("instance"):
         return instance(spec["instance"])
-    return everything(bool(spec.get("models")), bool(spec.get("packages")))
+    return everything(bool(spec.get("models")), bool(spec.get("packages")), spec.get("home"))
 
 
 def instance(name: str) -> dict:
@@ -60,7 +61,7 @@ def folders(name: str) -> None:
         remove_places.delete(path)
 
 
-def everything(models: bool, packages: bool) -> dict:
+def everything(models: bool, packages: bool, home: Optional[str]) -> dict:
     if packages:
         remove_packages.find()  # what apt refuses to tell, it refuses before anything is stopped
     names = remove_units.instances()
@@ -79,7 +80,7 @@ def everything(models: bool, packages: bool) -> dict:
         remove_packages.remove()
     for place in remove_places.places():
         remove_places.clear(place)
-    remove_models.remove(models)
+    remove_models.remove(models, home)
     remove_units.remove_own()
     remove_user.remove()
     for path in [*remove_places.left_by_writers(), *of_run()]:

@@ -4,7 +4,7 @@ what in the models' folder is neither."""
 from __future__ import annotations
 
 import os
-from typing import List, NamedTuple
+from typing import List, NamedTuple, Optional
 
 from hostkit import events, files, garbage, garbage_models, model, models_home, remove_places, store
 
@@ -17,12 +17,24 @@ class Models(NamedTuple):
     others: List[str]
 
 
-def find() -> Models:
+def find(home: Optional[str] = None) -> Models:
+    """+ home: `host.models`: after a removal that left models behind nothing on the box leads there any more. Links in
+    it are the owner's: those of gpufleet went with that removal."""
     found = Models([], [], [])
-    stored = garbage_models.inodes(os.path.realpath(store.MODELS_ROOT))
-    for folder in remove_places.entries(models_home.root()):
+    for root in models_home.roots(home):
+        inside = find_in(root)
+        if root != models_home.root():
+            inside = Models([], inside.made, inside.others + inside.links)
+        found = Models(*(one + more for one, more in zip(found, inside)))  # noqa: B905 - of one length
+    return found
+
+
+def find_in(root: str) -> Models:
+    found = Models([], [], [])
+    stored = garbage_models.inodes(os.path.realpath(store_of(root)))
+    for folder in remove_places.entries(root):
         if os.path.basename(folder).startswith("."):
-            (found.made if is_store(folder) else found.others).append(folder)
+            (found.made if folder == store_of(root) else found.others).append(folder)
         elif os.path.islink(folder) or not os.path.isdir(folder):
             found.others.append(folder)
         else:
@@ -32,8 +44,12 @@ def find() -> Models:
     return found
 
 
-def is_store(folder: str) -> bool:
-    return folder == os.path.join(models_home.root(), os.path.basename(store.MODELS_ROOT))
+def store_of(root: str) -> str:
+    return os.path.join(root, os.path.basename(store.MODELS_ROOT))
+
+
+def is_store(path: str) -> bool:
+    return os.path.basename(path) == os.path.basename(store.MODELS_ROOT)
 
 
 def is_link(path: str) -> bool:
@@ -49,7 +65,7 @@ def is_made(path: str, stored: "set[tuple[int, int]]") -> bool:
 
 def models(found: Models) -> List[str]:
     """`name/revision` of those that are made, without the store."""
-    return [os.path.relpath(path, models_home.root()) for path in found.made if not is_store(path)]
+    return ["/".join(path.split(os.sep)[-2:]) for path in found.made if not is_store(path)]
 
 
 def size(found: Models) -> int:
@@ -58,17 +74,23 @@ def size(found: Models) -> int:
     return sum(garbage.size(path, seen) for path in found.made)
 
 
-def remove(with_models: bool) -> None:
+def remove(with_models: bool, home: Optional[str] = None) -> None:
     """Remove the links; and what was made, when that is asked for. What else is there is left, as is a folder on
-    another disk that the models' folder is a link to: it is the owner's."""
-    found = find()
-    for path in found.links + (found.made if with_models else []):
+    another disk that the models' folder is a link to: it is the owner's. + home: see `find`"""
+    found, roots = find(home), models_home.roots(home)
+    for path in found.links + [path for path in found.made if with_models and not is_store(path)]:
         events.log("removing " + path)
-        remove_places.delete(path) if is_store(path) else remove_places.discard(path)
-    for folder in remove_places.entries(models_home.root()):
-        if is_store(folder):
-            for path in remove_places.entries(folder):
-                remove_places.close(path)
+        remove_places.discard(path)
+    folders = [folder for root in roots for folder in remove_places.entries(root)]
+    for folder in folders:
+        if not os.path.islink(folder) and not is_store(folder):
+            remove_places.close(folder)
+    for folder in filter(is_store, folders):  # last: by it a folder is known to be ours when this is cut off
+        if with_models:
+            events.log("removing " + folder)
+            remove_places.delete(folder)
+        for path in remove_places.entries(folder):
+            remove_places.close(path)
         if not os.path.islink(folder):
             remove_places.close(folder)
     if models_home.is_linked():

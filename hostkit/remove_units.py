@@ -6,7 +6,7 @@ import os
 import re
 from typing import Dict, List
 
-from hostkit import events, files, host_state, releases, resume_unit, share, state, systemd
+from hostkit import events, files, host_state, releases, resume_unit, share, state, systemd, taken
 from hostkit import replaced as owners_units
 from hostkit.errors import Failure
 from hostkit.roots import Roots
@@ -26,7 +26,7 @@ def give_back(names: List[str]) -> Dict[str, List[str]]:
     """
     done: Dict[str, List[str]] = {"started": [], "failed": []}
     for name in names:
-        if not owners_units.recorded(name):
+        if not taken.recorded(name):
             continue
         try:
             answer = owners_units.give_back(name)

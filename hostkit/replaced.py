@@ -10,24 +10,28 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import Iterator, Optional
+from typing import Iterable, Iterator, Optional
 
-from hostkit import events, listeners, state, systemd
+from hostkit import events, listeners, scripts, state, systemd, taken
 from hostkit.errors import Failure
 from hostkit.roots import Roots
 
-PROPERTIES = ("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts", "Job")
+PROPERTIES = (
+    *("Id", "LoadState", "ActiveState", "UnitFileState", "FragmentPath", "NRestarts", "Job"),
+    *("SourcePath", "WantedBy"),  # see hostkit.scripts
+)
 ENDED = ("inactive", "failed")
 ANSWER_SECONDS, LOOK_SECONDS = 1800, 1.0  # an engine that loads a large model from a disk takes minutes
 CRASHES = 3  # starts that systemd made by itself: then it does not come up
 
 
 def look(unit: str) -> dict:
-    """{"id", "there", "active", "state", "job", "enabled", "path", "restarts"} of a unit, as the system's own manager
-    has it.
+    """{"id", "there", "active", "state", "job", "enabled", "script", "path", "restarts"} of a unit, as the system's own
+    manager has it.
 
     + id: its name, where `unit` is another name of it; + active: it runs, or is about to
     + job: it is to be started or stopped, and waits for that, as at a boot
+    + script: it was made of a script of init.d
     """
     output = systemd.asked("show", "--property=" + ",".join(PROPERTIES), unit)
     found = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
@@ -38,7 +42,8 @@ def look(unit: str) -> dict:
         "active": active not in ENDED or job,
         "state": active,
         "job": job,
-        "enabled": (found.get("UnitFileState") or "").startswith("enabled"),
+        "enabled": scripts.file_state(found).startswith("enabled"),
+        "script": scripts.is_one(found),
         "path": found.get("FragmentPath") or None,
         "restarts": int(found.get("NRestarts") or 0),
     }
@@ -69,30 +74,6 @@ def before(units: list, known: dict) -> dict:
     return kept
 
 
-def is_kept(units: dict) -> bool:
-    return any(kept["active"] or kept["enabled"] for kept in units.values())
-
-
-def together(older: "Optional[dict]", newer: "Optional[dict]") -> dict:
-    """Both records: a unit that was disabled for an instance is to be enabled again when it is given back, whatever
-    a later activation found it to be. What neither ran nor was enabled leaves nothing to give back."""
-    found = {}
-    for unit in {**(older or {}), **(newer or {})}:
-        one, two = ((each or {}).get(unit) or {} for each in (older, newer))
-        active, enabled = (bool(one.get(key) or two.get(key)) for key in ("active", "enabled"))
-        if active or enabled:
-            ports = one.get("ports") or two.get("ports") or []
-            path = one.get("path") or two.get("path")
-            found[unit] = {"enabled": enabled, "active": active, "ports": ports, "path": path}
-    return found
-
-
-def recorded(name: str) -> dict:
-    """Of an instance by its name, also of an activation that was cut off."""
-    known = state.instance(name)
-    return together(known.get("replaced"), (known.get("activation") or {}).get("replaced"))
-
-
 def stop(units: list) -> None:
     for unit in units:
         if look(unit)["active"]:
@@ -109,6 +90,9 @@ def settle(units: dict) -> list:
             systemd.stop(unit)
         if found["enabled"]:
             systemd.disable(unit)
+            if found["script"]:
+                scripts.sync()
+                systemd.reload()  # what makes the unit looks at the links anew
             off = "is disabled; its files are left as they are"
             events.log("{} {}".format(unit, "starts at boot still" if look(unit)["enabled"] else off))
         if found["active"] or found["enabled"]:
@@ -159,15 +143,20 @@ def wait(units: dict, seconds: float = ANSWER_SECONDS) -> None:
             time.sleep(LOOK_SECONDS)
 
 
-def give_back(name: str) -> dict:
+def give_back(name: str, only: "Optional[Iterable[str]]" = None) -> dict:
     """Enable and start the units whose place an instance took, as they were before, and wait until they listen again.
 
-    Returns {"started": those that do, "failed": of each that does not, why}: none keeps the others from it. The
-    instance is off by then. Cut off it can be done again; when it has ended, nothing is left to be given back.
+    Those that other instances have the place of, too, stay off until the last of these goes. Returns {"started": those
+    that do, "failed": of each that does not, why}: none keeps the others from it. The instance is off by then. Cut off
+    it can be done again; when it has ended, nothing is left to be given back.
+
+    + only: of these units
     """
-    units = recorded(name)
     begun: list = []
     done: dict = {"started": [], "failed": []}
+    for unit, others in taken.hand_on(name, only).items():
+        events.log("{} stays off: {} has its place, too".format(unit, ", ".join(others)))
+    units = taken.alone(name, only)
     for unit, kept in units.items():
         with told(done["failed"]):
             enable_again(unit, kept)
@@ -180,7 +169,7 @@ def give_back(name: str) -> dict:
             done["started"].append(unit)
     if units:
         state.journal("given-back", instance=name, units=sorted(units), started=done["started"])
-        state.update(name, replaced=None)
+    taken.settled(units)
     return done
 
 
@@ -192,6 +181,8 @@ def enable_again(unit: str, kept: dict) -> None:
     if kept["enabled"] and not found["enabled"]:
         # Of a file that lay elsewhere and was linked, `disable` took the link.
         systemd.enable(unit if found["there"] else kept["path"])
+        if found["script"]:
+            scripts.sync()
         systemd.reload()
 
 

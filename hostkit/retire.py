@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from hostkit import events, files, release, replaced, state, systemd
+from hostkit import events, files, release, state, systemd, taken
 from hostkit.releases import unit_name
 
 
@@ -13,7 +13,7 @@ def run(spec: dict) -> dict:
     for name in spec["instances"]:
         leave(name)
         state.journal("retired", instance=name)
-        units = sorted(state.instance(name).get("replaced") or {})
+        units = sorted(taken.alone(name))
         if units:
             said = "{}, whose place {} had, stays off: `systemctl enable --now {}` on the box brings it back"
             events.log(said.format(", ".join(units), name, " ".join(units)))
@@ -23,7 +23,7 @@ def run(spec: dict) -> dict:
 def leave(name: str) -> None:
     """Off the box. What units of the owner's were before stays in the books, also of an activation that was cut off."""
     take_off(name)
-    units = replaced.recorded(name)
+    units = taken.recorded(name)
     more = {"replaced": units} if units else {}
     state.update(name, gated=None, stale=False, activation=None, held=None, **more)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Optional
 
-from hostkit import books, events, gates, resume_unit, state, switch
+from hostkit import books, events, gates, replaced, resume_unit, state, switch
 from hostkit.activation import Activation, check_whole
 from hostkit.errors import Failure
 from hostkit.releases import current_release
@@ -15,6 +15,7 @@ def run(spec: dict) -> dict:
     """Bring `instance` to the last release before its current one that passed its gate, or to the release `to`.
 
     + by: who asks for it; hold: whether deploys leave the instance alone afterwards (default: yes)
+    + give_back: units of the owner's whose place it took since, and that ran beside that release
     Returns what `activate` does, and `digest`. Raises Failure; when its gate fails, the current release is put back.
     """
     name, hold = spec["instance"], bool(spec.get("hold", True))
@@ -35,7 +36,15 @@ def run(spec: dict) -> dict:
     events.log("{} goes from release {} to {}".format(name, current or "none", digest))
     kept["run"] = spec.get("run")
     begun = {**books.record(kept, known, "rollback", by=spec.get("by")), "hold": hold}
-    return {**Activation(kept, known, begun, hold).run(), "digest": digest}
+    done = {**Activation(kept, known, begun, hold).run(), "digest": digest}
+    units = [replaced.look(unit)["id"] for unit in spec.get("give_back") or []]
+    back = replaced.give_back(name, units)
+    if back["failed"]:
+        raise Failure(
+            "release {} of {} serves again, and {}".format(digest, name, "; ".join(back["failed"])),
+            "see to these units on the box",
+        )
+    return done
 
 
 def target(name: str, known: dict, current: Optional[str], to: Optional[str]) -> str:

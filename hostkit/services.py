@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 
+from hostkit import scripts
 from hostkit.releases import unit_name
 from hostkit.roots import Roots
 
@@ -30,6 +31,7 @@ PROPERTIES = [
     "WantedBy",
     "RequiredBy",
     "TriggeredBy",
+    "SourcePath",
 ]
 UNKNOWN = {
     "active": "unknown", "sub": "unknown", "enabled": False, "pid": None, "restarts": 0, "since": None,
@@ -83,15 +85,15 @@ def _unit(properties: dict[str, str]) -> dict[str, Any]:
     """One of somebody else's.
 
     + id: its own name, where it was asked for by another; + there: the system's manager knows it
-    + state: of its file: `enabled`, `disabled`, `static` …; + wanted_by: what starts it, the target of one that is
-    enabled included
+    + state: of its file: `enabled`, `disabled`, `static` …; see hostkit.scripts
+    + wanted_by: what starts it, the target of one that is enabled included
     """
     starters = (properties.get(key, "") for key in ("WantedBy", "RequiredBy", "TriggeredBy"))
     return {
         "id": properties.get("Id", ""),
         "there": properties.get("LoadState") not in (None, "", "not-found"),
         "active": properties.get("ActiveState", "unknown"),
-        "state": properties.get("UnitFileState", ""),
+        "state": scripts.file_state(properties),
         "wanted_by": sorted({name for found in starters for name in found.split()}),
     }
 

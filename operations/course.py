@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-import click
 import pyinfra
 from gevent.pool import Pool
 
 from gpufleet import gate_spec
 from gpufleet.errors import BOX_FAILED, BoxError
 from gpufleet.plan import Instance
-from gpufleet.reports import who
 from gpufleet.waves import NoCanary, Wave
+from operations import putting_back
 from operations.deployment import Deployment
 from operations.run import Stop, session
 
@@ -78,7 +77,7 @@ def judge() -> None:
         failed,
     )
     if session.rollout.on_failure == "put back all":
-        _put_back_all()
+        putting_back.everything(_boxes)
     if more:
         raise stop
 
@@ -127,41 +126,6 @@ def _why_not(name: str) -> BoxError | None:
 
 def _address(instance: Instance) -> dict[str, Any]:
     return {"name": instance.name, "host": gate_spec.host(instance), "port": instance.port}
-
-
-def _put_back_all() -> None:
-    """Every instance that was switched in this run goes back, in waves as it came, the last first."""
-    for number in sorted(session.turns, reverse=True):
-        names = [name for name in session.turns[number] if _before(name)]
-        if names:
-            click.echo(f"gpufleet: putting back {', '.join(names)}", err=True)
-            Pool(AT_ONCE).map(_put_back, names)
-
-
-def _before(name: str) -> dict[str, str]:
-    """The release that each instance had, of those that this run switched to another one on a box."""
-    facts = _boxes[name].plan.facts.get("instances") or {}
-    now = session.of(name).serves
-    had = {instance: (facts.get(instance) or {}).get("current") for instance in session.of(name).gates}
-    back = {instance: digest for instance, digest in had.items() if digest and digest != now.get(instance)}
-    return dict(reversed(back.items()))  # the last first: what it took may be what the one before it needs again
-
-
-def _put_back(name: str) -> None:
-    box, outcome = _boxes[name], session.of(name)
-    for instance, digest in _before(name).items():
-        spec = {"instance": instance, "to": digest, "by": who(), "hold": False, "run": session.id}
-        try:
-            box.call("job", {"verb": "rollback", "spec": spec})
-        except BoxError as error:
-            # The box may have failed before: this is to be read, too.
-            outcome.put_back[instance] = f"failed: {error.cause}"
-            session.failed(error)
-            box.host.log_styled(str(error), fg="red")
-        else:
-            outcome.put_back[instance] = f"serves {digest}"
-            outcome.serves[instance] = digest
-            box.host.log(f"{instance} was put back and serves {digest}")
 
 
 def failed_on(box: Deployment, instance: str, call: Callable[[], dict[str, Any]]) -> dict[str, Any]:

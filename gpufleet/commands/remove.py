@@ -54,7 +54,9 @@ def remove(inventory: Path, what: str, models: bool, packages: bool, address: st
         shown, who = reach.shown(fleet), f"{meant.box}/{meant.instance}" if meant.instance else meant.box
         if meant.box in boxes.facts and meant.box not in listed:
             refuse_another(fleet, meant.box, boxes.facts[meant.box], listed, address)
-    spec = {"instance": meant.instance, "models": models, "packages": packages}
+    spec: dict[str, Any] = {"instance": meant.instance, "models": models, "packages": packages}
+    if home := removal.models_home(fleet, meant.box, boxes.facts[meant.box]) if meant.box in boxes.facts else None:
+        spec["home"] = home
     found = boxes.call("removable", {meant.box: {**spec}}).get(meant.box)
     if found is None:
         reach.finish(boxes, shown, BOX_FAILED)
@@ -112,7 +114,8 @@ def carry_out(errand: reach.Errand, fleet: Fleet, spec: Mapping[str, Any]) -> Ma
         told = errand.call("journal", {"lines": EVENTS, "log": 0, "instance": None})
         if told is None:
             return None
-        keep_journal(fleet.reports_folder, errand.box, told["events"])
+        if told["events"]:  # a call before this one may have kept it
+            keep_journal(fleet.reports_folder, errand.box, told["events"])
     done = errand.call("remove", spec, job=True)
     if done is not None and not spec["instance"]:
         errand.boxes.unlock(gone=True)

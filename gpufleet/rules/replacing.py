@@ -94,7 +94,8 @@ def _units_of_processes(plan: BoxPlan) -> set[Any]:
 )
 def replaced_unit_wanted(plan: BoxPlan) -> Said:
     """A unit whose place an instance takes is started by something else than its being enabled: a socket, a timer,
-    another unit that wants it. It is disabled by the activation, and comes back all the same."""
+    another unit that wants it. It is disabled by the activation, and comes back all the same. Scripts of init.d are
+    disabled as units are."""
     for instance in plan.instances:
         for unit in instance.replaces:
             found = replacing.unit_facts(plan, unit) or {}
@@ -111,6 +112,6 @@ def _taken_away(unit: str, found: Mapping[str, Any], starter: str) -> str:
     """What ends it that one unit starts another. A target or a service has others to start, and goes on doing that."""
     if starter.endswith(TRIGGERS):
         return f"on the box `systemctl disable --now {starter}`"
-    if found.get("state") == "generated":  # of a script in /etc/init.d
-        return f"on the box `systemctl disable {unit}`"
+    if found.get("state") == "generated":
+        return f"on the box take that out of what it is made of: `SourcePath` of `systemctl show {unit}`"
     return f"on the box take away what makes {starter} want it: a link in {starter}.wants, a line of that unit"

@@ -67,7 +67,7 @@ class Fleet:
     """Boxes with a kit. What a test sets: `bad` (the gate fails), `dying` (serves no more once asked again), `slow`.
 
     + calls: (box, verb) in the order in which they began; switched: boxes in the order of their activation
-    + replaced: units of the owner's that an activation was told of, by box
+    + replaced: units of the owner's that an activation was told of, by box; given_back: those that serve again
     + most_down: the most boxes that were being switched at one moment
     """
 
@@ -84,6 +84,7 @@ class Fleet:
     switched: list[str] = field(default_factory=list)
     replaced: dict[str, list[str]] = field(default_factory=dict)
     back: list[str] = field(default_factory=list)
+    given_back: dict[str, list[str]] = field(default_factory=dict)
     down: set[str] = field(default_factory=set)
     most_down: int = 0
 
@@ -135,9 +136,16 @@ class Fleet:
 
     def _rollback(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         assert spec.get("hold", True) is (spec["to"] is None)  # by hand it is held
+        self.given_back[name] = spec.get("give_back") or []
         self.back.append(name)
         self._now(name, spec["to"] or OLD)
         return {"restarted": True, "seconds": self.seconds, "gate": {}, "warnings": []}
+
+    def _undo(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+        self.back.append(name)
+        self.given_back[name] = self.replaced[name]
+        self.boxes.facts[name] = served(None)
+        return {"back": self.replaced[name]}
 
     def _restart(self, name: str, spec: dict[str, Any]) -> dict[str, Any]:
         return {"restarted": True, "seconds": self.seconds, "gate": {}, "warnings": []}

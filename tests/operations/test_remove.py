@@ -76,6 +76,23 @@ def test_a_box_is_removed_after_it_was_shown_and_forgotten(full: Boxes) -> None:
     assert (full.locked, full.gone) == ([f"remove of one/all of {Path.cwd()}/inventory/home.py"], 1)
 
 
+def test_the_box_is_told_where_its_models_are_to_lie(full: Boxes) -> None:
+    """A call before this one may have taken away what led there."""
+    text = INVENTORY.replace('"toolkit": "none"', '"toolkit": "none", "models": "/data/models/"')
+    assert text != INVENTORY
+    Path("inventory/home.py").write_text(text)
+    assert gpufleet("remove", "one", "-y", "--models").exit_code == 0
+    wanted = {"instance": None, "models": True, "packages": False, "home": "/data/models"}
+    assert full.called[0][2] == wanted == full.called[2][2]["spec"]
+
+
+def test_a_journal_that_was_kept_before_is_not_kept_again(full: Boxes) -> None:
+    full.answers["journal"] = {"events": [], "log": []}
+    done = gpufleet("remove", "one", "-y")
+    assert done.exit_code == 0 and "journal" not in done.output
+    assert not list(Path("inventory/reports/home").glob("one-*.journal.jsonl"))
+
+
 def test_without_a_terminal_nothing_is_removed(full: Boxes) -> None:
     done = gpufleet("remove", "one")
     assert done.exit_code == 2 and "there is no terminal to ask in; add --yes" in done.output

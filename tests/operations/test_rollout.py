@@ -197,3 +197,40 @@ def test_an_owners_unit_is_asked_for_said_and_told_to_the_box(tmp_path: Path) ->
         assert done.returncode == 0 and f"new; takes the place of {unit}, stopped for it" in done.stdout, done.stdout
         assert fleet.replaced == {"box-1": [unit]}
         assert f'"units": ["{unit}"]' in fleet.boxes.scripts["box-1"]
+
+
+def test_boxes_that_were_adopted_in_the_run_get_their_unit_back_too(tmp_path: Path) -> None:
+    unit = "vllm.service"
+    runs = {"id": unit, "there": True, "active": "active", "state": "enabled", "wanted_by": ["multi-user.target"]}
+    with rolling(tmp_path / "boxes", box_1=OLD, box_2=None, box_3=None, box_4=None, box_5=None) as fleet:
+        for name in ("box-1", "box-2", "box-3", "box-5"):
+            fleet.boxes.facts[name]["units"] = {unit: runs}
+        fleet.boxes.facts["box-4"]["units"] = {unit: {**runs, "active": "inactive", "state": "disabled"}}
+        fleet.bad.add("box-5")
+        entry = {"model": MODEL, "port": 8000, "replaces": [unit]}
+        folder = fleet.folder(tmp_path, entry, on_failure="put back all")
+        done = deploy(folder, "-y")
+        facts = fleet.boxes.facts
+    assert done.returncode == 1, done.stdout
+    assert sorted(fleet.back) == ["box-1", "box-2", "box-3"] and fleet.back[-1] == "box-1"  # box-5 did it by itself
+    assert fleet.given_back == {name: [unit] for name in fleet.back}
+    assert state(done.stdout, "box-2") == f"put back: {unit} runs again"
+    assert state(done.stdout, "box-1") == f"put back: serves {OLD}"
+    # nothing served on box-4, neither then nor before: it keeps what it has now
+    assert facts["box-4"]["instances"][MODEL]["current"] == new_digest()
+    instance = report(folder)["boxes"]["box-2"]["instances"][MODEL]
+    assert (instance["before"], instance["after"], instance["put_back"]) == (None, None, True)
+
+
+def test_a_unit_that_does_not_come_back_is_said(tmp_path: Path) -> None:
+    unit = "vllm.service"
+    runs = {"id": unit, "there": True, "active": "active", "state": "enabled", "wanted_by": ["multi-user.target"]}
+    with rolling(tmp_path / "boxes", box_1=None, box_2=None) as fleet:
+        for name in ("box-1", "box-2"):
+            fleet.boxes.facts[name]["units"] = {unit: runs}
+        fleet.bad.add("box-2")
+        fleet.broken["box-1"] = {"undo"}
+        entry = {"model": MODEL, "port": 8000, "replaces": [unit]}
+        done = deploy(fleet.folder(tmp_path, entry, on_failure="put back all"), "-y")
+    assert done.returncode == 1 and fleet.back == [], done.stdout
+    assert "no undo today" in line(done.stdout, "box-1")

@@ -87,7 +87,11 @@ class Machine(FakeBox):
         if known is None:
             return f"Id={unit}\nLoadState=not-found\nActiveState=inactive\nUnitFileState=\n"
         state, enabled = ("active" if known["runs"] else "inactive"), ("enabled" if known["enabled"] else "disabled")
-        return f"Id={unit}\nLoadState=loaded\nActiveState={state}\nUnitFileState={enabled}\nNRestarts=0\n"
+        shown = f"Id={unit}\nLoadState=loaded\nActiveState={state}\nNRestarts=0\n"
+        if known.get("script"):  # of init.d
+            targets = "graphical.target multi-user.target" if known["enabled"] else ""
+            return f"{shown}UnitFileState=generated\nSourcePath=/etc/init.d/llm\nWantedBy={targets}\n"
+        return f"{shown}UnitFileState={enabled}\n"
 
     def start(self, unit: str) -> None:
         if self.units.get(unit, {}).get("owner"):

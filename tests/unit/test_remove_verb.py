@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -236,3 +237,55 @@ def test_models_on_another_disk_stay_there(box: RemovalBox, disk: Path) -> None:
 def test_models_on_another_disk_go_when_they_are_asked_for(box: RemovalBox, disk: Path) -> None:
     remove.run(EVERYTHING)
     assert not (box.root / "opt").exists() and [path.name for path in disk.iterdir()] == ["notes.txt"]
+
+
+def test_models_that_a_call_before_left_on_another_disk_are_found_again(box: RemovalBox, disk: Path) -> None:
+    remove.run(BUT_MODELS)
+    theirs = box.put("disk/own/r1/weights")
+    (disk / "own/latest").symlink_to("r1")  # the box is its owner's again
+    box.kit()
+    without = {**EVERYTHING, "packages": False}
+    assert found(without, "goes").get("model") is None  # nothing on the box leads there
+    asked = {**without, "home": str(disk)}
+    assert found(asked, "goes")["model"] == ["tiny/r1"]
+    assert found({**asked, "models": False}, "stays")["model"] == ["tiny/r1"]
+    remove.run({**asked, "models": False})
+    assert (disk / "tiny/r1/weights").exists()
+    box.kit()
+    remove.run(asked)
+    assert sorted(path.name for path in disk.iterdir()) == ["notes.txt", "own"]
+    assert theirs.exists() and (disk / "own/latest").is_symlink()
+    box.kit()
+    assert removable.run(asked)["goes"] == []
+
+
+def test_that_is_cut_off_at_any_point_and_done_again(box: RemovalBox, disk: Path) -> None:
+    remove.run(BUT_MODELS)
+    shutil.copytree(disk, box.root / "aside", symlinks=True)
+    asked, steps = {**EVERYTHING, "packages": False, "home": str(disk)}, 0
+    while True:
+        box.kit()
+        box.left = steps
+        try:
+            remove.run(asked)
+            break
+        except Cut:
+            box.left = 1 << 30
+            remove.run(asked)
+            assert [path.name for path in disk.iterdir()] == ["notes.txt"], steps
+            shutil.rmtree(disk)
+            shutil.copytree(box.root / "aside", disk, symlinks=True)
+        steps += 1
+    assert steps > 3
+
+
+@pytest.mark.parametrize("there", [[], ["tiny/r1/.gpufleet-complete"]], ids=["nothing", "no store"])
+def test_a_folder_that_is_not_gpufleets_is_left_alone(box: RemovalBox, there: list[str]) -> None:
+    box.kit()
+    for path in there:
+        box.put("data/" + path)
+    asked = {"instance": None, "models": True, "packages": False, "home": str(box.root / "data")}
+    assert removable.run(asked)["goes"] == []
+    before = [path for path in box.tree() if path.startswith("data")]
+    remove.run(asked)
+    assert [path for path in box.tree() if path.startswith("data")] == before

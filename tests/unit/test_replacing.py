@@ -57,7 +57,7 @@ CASES = [
     Case("GF617", "warning", "is started by a.service", box(units=unit(state="static", wanted_by=["a.service"]))),
     Case("GF616", "error", "nothing could start it again", box(units=unit(state="transient", wanted_by=[]))),
     Case("GF617", "warning", "a link in multi-user.target.wants", box(units=unit(state="static"))),
-    Case("GF617", "warning", f"`systemctl disable {OLD}`", box(units=unit(state="generated"))),
+    Case("GF617", "warning", f"`systemctl show {OLD}`", box(units=unit(state="generated"))),
     Case("GF604", "error", f'"replaces": ["{OLD}"]', box({"serve": ["tiny"]})),
     Case("GF604", "error", f"taken by {OLD}", box(units=unit(**GONE))),
 ]
@@ -127,6 +127,14 @@ def test_it_is_drift_when_it_runs_again() -> None:
 def test_what_leaves_says_that_the_unit_stays_off() -> None:
     (line,) = changes(there({"serve": []})).lines()
     assert line.startswith("retire tiny: ") and f"`systemctl enable --now {OLD}` brings it back" in line
+
+
+def test_one_of_several_that_leaves_says_nothing_of_the_unit() -> None:
+    """The others have its place still."""
+    found = there()
+    found.facts["instances"]["second"] = copy.deepcopy(found.facts["instances"]["tiny"])
+    (line,) = changes(found).lines()
+    assert line == "retire second: it is in no serve entry"
 
 
 def test_a_plan_says_it_too() -> None:
