@@ -16,7 +16,9 @@ from tests.lab.rollouts import HOME, Fleet
 from tests.lab.strikes import STRIKES, Point, Target, at_once, struck, struck_at_random
 from tests.lab.support import small_lab, started, wait_for
 
-pytestmark = pytest.mark.lab
+# Minutes of the default run, which has to end within forty: there test_interrupted strikes a box, and unit tests stop
+# an activation at each of its moments.
+pytestmark = [pytest.mark.lab, pytest.mark.large]
 
 BOXES = ["lab-1", "lab-2", "lab-3"]
 # Each step as the box's state has it: on the disk before it is begun. What is struck is both sides of each.
@@ -88,7 +90,6 @@ def test_struck_at_each_step(targets: list[Target]) -> None:
     assert_all(targets, quick(), struck, len(list(quick())))
 
 
-@pytest.mark.large
 def test_struck_at_each_step_from_both_sides_by_everything(targets: list[Target]) -> None:
     assert_all(targets, every(), struck, len(list(every())))
 
@@ -99,12 +100,10 @@ def at_random(targets: list[Target], count: int) -> None:
     assert_all(targets, ((seed, number) for number in range(count)), struck_at_random, count)
 
 
-@pytest.mark.large
 def test_struck_at_a_few_random_moments(targets: list[Target]) -> None:
     at_random(targets, 6)
 
 
-@pytest.mark.large
 def test_struck_at_many_random_moments(targets: list[Target]) -> None:
     """As many as GPUFLEET_STRIKES says: three hundred take half an hour."""
     at_random(targets, int(os.environ.get("GPUFLEET_STRIKES", "300")))

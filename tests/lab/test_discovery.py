@@ -103,8 +103,13 @@ def test_a_card_that_fell_off_the_bus(lab: SmallLab, tmp_path: Path) -> None:
     assert deploy(folder).code == 0
 
 
-@pytest.mark.parametrize("known", [False, True])
-@pytest.mark.parametrize("option", ["-y", "--dry"])
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        ("-y", False),
+        *(pytest.param(*each, marks=pytest.mark.large) for each in (("-y", True), ("--dry", False), ("--dry", True))),
+    ],
+)
 def test_a_box_that_is_off_stops_no_other(lab: SmallLab, tmp_path: Path, option: str, known: bool) -> None:
     folder = home(lab, tmp_path)
     if known:
@@ -121,6 +126,7 @@ def test_a_box_that_is_off_stops_no_other(lab: SmallLab, tmp_path: Path, option:
     assert code == 1 and "lab-2: Could not connect" in said and "lab-1  sm75" in said, said
 
 
+@pytest.mark.large
 def test_a_box_that_is_off_stops_no_other_in_a_terminal(lab: SmallLab, tmp_path: Path) -> None:
     folder = home(lab, tmp_path)
     lab("kill", "lab-2")

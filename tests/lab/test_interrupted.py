@@ -111,7 +111,7 @@ STRIKES = [
     ([" files to come"], interrupt),
     (["installing uv"], power_cut),
     (["making the virtual environment"], power_cut),
-    (["verifying vllm-0.27.1-cpu"], power_cut),
+    pytest.param(["verifying vllm-0.27.1-cpu"], power_cut, marks=pytest.mark.large),
     (["putting lab-tiny in place"], power_cut),
     (["starting gpufleet-lab-tiny"], power_cut),
     (["is starting (", "waiting for another change on this box: gpufleet resume"], interrupt),
@@ -142,7 +142,7 @@ def test_then_it_converges_and_is_quiet(lab: SmallLab, folder: Path) -> None:
     assert (again.code, again.state(BOX)) == (0, "serving, nothing to do"), again.output
 
 
-@pytest.mark.parametrize("strike", [kill, power_cut])
+@pytest.mark.parametrize("strike", [pytest.param(kill, marks=pytest.mark.large), power_cut])
 def test_an_upgrade_struck_at_its_start_converges(
     lab: SmallLab, folder: Path, strike: Callable[[Run, SmallLab], None]
 ) -> None:

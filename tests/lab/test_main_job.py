@@ -197,6 +197,7 @@ def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) 
     assert done.code == 0, done.output
 
 
+@pytest.mark.large
 def test_the_genuine_parser_reads_what_the_plan_says(lab: SmallLab, folder: Path) -> None:
     (instance,) = recipe().instances
     found = namespace(lab, config(instance.args))

@@ -151,6 +151,7 @@ def test_a_flipped_bit_is_found_and_one_piece_comes_again(three: ModelFleet) -> 
     one_piece(three, "lab-2")
 
 
+@pytest.mark.large
 def test_a_damaged_file_of_the_controller_is_mended(three: ModelFleet) -> None:
     damaged_on_the_controller(three)
 

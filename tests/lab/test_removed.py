@@ -176,6 +176,7 @@ def test_cut_off_in_the_middle_it_is_done_again(lab: SmallLab, folder: Path, how
     assert lab.sh(CPU, "id gpufleet 2>/dev/null || :") == ""
 
 
+@pytest.mark.large
 def test_a_box_that_was_taken_out_of_the_inventory_is_named_and_removed(lab: SmallLab, folder: Path) -> None:
     done = deploy(folder)
     assert done.code == 0, done.output
