@@ -329,10 +329,16 @@ def check(box: Machine, may: set[str | None], new: str | None) -> None:
 
 
 SCENARIOS: list[Scenario] = [takes_over, takes_over_badly, beside_a_release]
+LONG = pytest.mark.large  # minutes of the default run, in which the others are cut off
+
+
+def scenarios(*long: Scenario) -> Any:
+    marked = [pytest.param(each, marks=LONG if each in long else ()) for each in SCENARIOS]
+    return pytest.mark.parametrize("scenario", marked, ids=lambda scenario: scenario.__name__)
 
 
 @pytest.mark.parametrize("going_on", GOING_ON)
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@scenarios(beside_a_release)
 def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
@@ -347,7 +353,7 @@ def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Mac
     assert cutter.count > 20 and ended == cutter.may
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+@scenarios(beside_a_release, takes_over_badly)
 def test_going_on_is_cut_off_too(scenario: Scenario, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
