@@ -6,7 +6,7 @@ from operations import deployment, host, lock, model, release, rollout, runtime,
 # nothing touched on it; the others go on.
 box = deployment.look()
 
-if box:
+if box and box.changes:  # a box in order needs nothing more
     lock.taken(name="Lock", box=box)
     toolkit.packages(name="Toolkit and packages", box=box)
     host.settings(name="Host settings", box=box)

@@ -10,7 +10,7 @@ from pyinfra.api.state import BaseStateCallback, State
 
 from gpufleet.errors import BoxError
 from gpufleet.report import Step
-from operations import ahead, quiet
+from operations import quiet
 from operations.contact import remedy
 from operations.run import session
 
@@ -41,6 +41,8 @@ class Callbacks(BaseStateCallback):
         state: State, host: Host, op_hash: str, retry_count: int = 0, max_retries: int = 0
     ) -> None:
         _ended(host, "failed")
+        from operations import ahead  # most runs do not need it
+
         ahead.stop(host.name)
         session.failed(
             BoxError(host.name, f"{_name(state, op_hash)} failed", "read the lines above, then deploy again")

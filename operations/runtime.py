@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pyinfra.api.operation import operation
 
-from operations import ahead
 from operations.deployment import Commands, Deployment
 
 
@@ -28,7 +27,9 @@ def installed(box: Deployment) -> Commands:
 
 
 def _install_all(box: Deployment) -> None:
-    from operations.runtime_install import install_all  # much of the start-up time, which most runs do not need
+    # much of the start-up time, which most runs do not need
+    from operations import ahead
+    from operations.runtime_install import install_all
 
     ahead.begin(box)
     install_all(box)

@@ -7,7 +7,6 @@ from typing import Any
 from pyinfra.api.operation import operation
 
 from gpufleet.toolkit import distro, is_of_toolkit, keeps_off
-from operations import ahead
 from operations.deployment import Commands, Deployment
 
 
@@ -40,6 +39,8 @@ def packages(box: Deployment) -> Commands:
 
 
 def _install(box: Deployment, spec: dict[str, Any]) -> None:
+    from operations import ahead  # most runs do not need it
+
     ahead.begin(box)
     box.call("apt", spec)
 
