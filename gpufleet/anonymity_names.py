@@ -27,6 +27,7 @@ class Names:
         self._parts = {part for word in vocabulary for part in word.lower().split("_")}
         self._stand_ins: dict[tuple[str, str], str] = {}  # (kind, spelling in small letters)
         self._numbers: Counter[str] = Counter()
+        self._given: set[str] = set()
         self._words: dict[str, str] = {}  # known names in small letters
         self._secrets: set[str] = set()
         self._public = set(forms.PUBLIC_OWNERS)
@@ -79,8 +80,8 @@ class Names:
         return self._pattern
 
     def stand_in(self, kind: str, text: str) -> str:
-        """That of a name which was found by its form; a new one for one that was not met before."""
-        known = self._words.get(text.lower())
+        """That of a name which was found by its form; a new one for one that was not met before. A stand-in has itself."""
+        known = self._words.get(text.lower()) or (text if text in self._given else None)
         if known is None:
             known = self._stand_ins.get((kind, text.lower())) or self._next(kind)
             self._stand_ins[(kind, text.lower())] = known
@@ -88,7 +89,9 @@ class Names:
 
     def _next(self, kind: str) -> str:
         self._numbers[kind] += 1
-        return f"{kind}-{self._numbers[kind]}"
+        given = f"{kind}-{self._numbers[kind]}"
+        self._given.add(given)
+        return given
 
 
 def _any(letters: str, words: Iterable[str]) -> list[str]:
