@@ -41,6 +41,7 @@ class Asked:
     rounds: int
     out: Path
     keep: bool
+    add: bool
 
 
 def arguments(words: Sequence[str] | None = None) -> Asked:
@@ -52,6 +53,7 @@ def arguments(words: Sequence[str] | None = None) -> Asked:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results")
     parser.add_argument("--keep", action="store_true", help="leave the lab up for the next call")
+    parser.add_argument("--add", action="store_true", help="to the results that are there, so that parts make a table")
     given = parser.parse_args(words)
     found = Asked(
         given.boxes,
@@ -61,6 +63,7 @@ def arguments(words: Sequence[str] | None = None) -> Asked:
         given.rounds,
         given.out,
         given.keep,
+        given.add,
     )
     for chosen, known, word in ((found.peers, PEERS, "peer"), (found.scenarios, SCENARIOS, "scenario")):
         if unknown := [each for each in chosen if each not in known]:
@@ -184,28 +187,42 @@ def main() -> None:
     asked = arguments()
     if os.geteuid():
         raise SystemExit("benchmarks: the lab needs root")
-    began = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    kept = earlier(asked.out) if asked.add else []
     with tempfile.TemporaryDirectory(prefix="gpufleet-bench-") as work:
         try:
             with lab(max(asked.boxes), asked.keep) as found:
                 bench = Bench(found, Path(work), Path(work) / "known_hosts")
                 known_hosts(bench)
                 session = Session(bench, asked)
-                session.all()
+                try:
+                    session.all()
+                finally:  # what was measured stays, whatever ends the rest
+                    results = kept + session.results
+                    write(asked, results)
         except LabError as error:
             raise SystemExit(f"benchmarks: {error}") from None
+    print("\n" + text(results))
+    print(f"\n{asked.out}/results.json, {asked.out}/nothing-to-do.svg")
+
+
+def earlier(out: Path) -> list[dict[str, Any]]:
+    """The results of calls before this one; none when there are none."""
+    try:
+        return list(json.loads((out / "results.json").read_text())["results"])
+    except FileNotFoundError:
+        return []
+
+
+def write(asked: Asked, results: Sequence[dict[str, Any]]) -> None:
     document = {
-        "began": began,
+        "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "python": platform.python_version(),
         "cores": os.cpu_count(),
-        "rounds": asked.rounds,
-        "results": session.results,
+        "results": list(results),
     }
     asked.out.mkdir(parents=True, exist_ok=True)
     (asked.out / "results.json").write_text(json.dumps(document, indent=1) + "\n")
-    (asked.out / "nothing-to-do.svg").write_text(svg(session.results))
-    print("\n" + text(session.results))
-    print(f"\n{asked.out}/results.json, {asked.out}/nothing-to-do.svg")
+    (asked.out / "nothing-to-do.svg").write_text(svg(results))
 
 
 if __name__ == "__main__":

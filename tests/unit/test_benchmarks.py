@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import xml.etree.ElementTree as ET
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import plot, table
-from benchmarks.__main__ import arguments
+from benchmarks.__main__ import arguments, earlier, write
 from benchmarks.delay import Count, Proxy
 from benchmarks.desired import PACKAGES, Desired, reset_script
 
@@ -103,3 +104,14 @@ def test_peers_do_not_meet_on_a_box_and_each_is_reset_alone() -> None:
         assert all(name in script for name in (its.root, its.user, its.unit, *PACKAGES))
         assert not any(name in script for name in (others.root, others.user, others.unit, "gpufleet"))
     assert "/opt/gpufleet" in reset_script("gpufleet")
+
+
+def test_parts_make_a_table(tmp_path: Path) -> None:
+    one = {"peer": "gpufleet", "scenario": "nothing", "boxes": 1, "delay": 0, "round": 0, "seconds": 0.5, "cpu": 0.4}
+    two = {**one, "boxes": 8, "seconds": 1.0}
+    asked = arguments(["--add", "--out", str(tmp_path / "results")])
+    assert earlier(asked.out) == []
+    write(asked, [one])
+    write(asked, [*earlier(asked.out), two])
+    assert earlier(asked.out) == [one, two]
+    assert "gpufleet 1 s" in (asked.out / "nothing-to-do.svg").read_text()
