@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from gpufleet import masking
+
 DONE, BOX_FAILED, WRONG, REFUSED, LOCKED, WOULD_CHANGE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
 
 class ConfigError(Exception):
-    """The configuration is wrong: one line a problem, each naming the file, the key and what to do."""
+    """The configuration is wrong: one line a problem, each naming the file, the key and what to do.
+
+    Problems quote what was given: a login in an address is hidden.
+    """
 
     def __init__(self, problems: Iterable[str]) -> None:
-        self.problems = list(problems)
+        self.problems = [masking.login(problem) for problem in problems]
         super().__init__("\n".join(self.problems))
 
 

@@ -162,7 +162,8 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
         raise ConfigError([f'{shown}: {item!r} is no box; write ("name", {{"ssh_hostname": …, "serve": […]}})'])
     where = f"{shown}: box {name}"
     if not NAME.fullmatch(name):
-        raise ConfigError([f"{where}: a name is letters, digits, dots and dashes"])
+        long = f", at most 63 of them: this has {len(name)}" if len(name) > 63 else ""
+        raise ConfigError([f"{where}: a name is letters, digits, dots and dashes{long}"])
     if name in fleet.boxes:
         raise ConfigError([f"{where} is there twice"])
     unknown = [key for key in data if key not in SSH_KEYS and key not in Settings.model_fields]

@@ -7,17 +7,19 @@ import json
 from functools import cached_property
 from typing import Annotated
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from gpufleet.architecture import Architecture
 from gpufleet.catalogue import Entry
 from gpufleet.errors import ConfigError
 from gpufleet.recipe import Count, Engine, ModelByTrait, Recipe, Trait
-from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url
+from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, RelativePath, Sha256, Url, worded
 from gpufleet.settings import Port
 
-HubRepo = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$")]
-Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
+HubRepo = Annotated[
+    str, worded(r"^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$", "a repository of the hub, owner/name")
+]
+Commit = Annotated[str, worded(r"^[0-9a-f]{40}$", "a whole commit: 40 digits of 0-9 and a-f")]
 
 
 class File(Data):

@@ -10,15 +10,17 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion
 from packaging.version import Version as Release
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url
+from gpufleet.schema import Data, Env, Name, OneLine, RelativePath, Sha256, Url, worded
 
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$")]
-Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Archive = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.tar\.gz$")]
+Version = Annotated[str, worded(r"^[A-Za-z0-9][A-Za-z0-9.+!_-]*$", "a version, such as 2.11.0+cpu")]
+Commit = Annotated[str, worded(r"^[0-9a-f]{40}$", "a whole commit: 40 digits of 0-9 and a-f")]
+Archive = Annotated[
+    str, worded(r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.tar\.gz$", "the name of a file that ends in .tar.gz")
+]
 Size = Annotated[int, Field(ge=1)]  # bytes of a file as published, for what is foretold of a deploy
-Script = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+\.py$")]
+Script = Annotated[str, worded(r"^[A-Za-z0-9._-]+\.py$", "the name of a file that ends in .py")]
 
 
 def _release(text: str) -> str:
@@ -40,7 +42,9 @@ def _wheel_name(text: str) -> str:
 Pep440 = Annotated[Version, AfterValidator(_release)]
 # With room for the local version that a repacked one gets.
 Filename = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.whl$"), AfterValidator(_wheel_name)
+    str,
+    worded(r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.whl$", "the name of a file that ends in .whl"),
+    AfterValidator(_wheel_name),
 ]
 
 

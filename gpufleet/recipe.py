@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
-from gpufleet.schema import Args, Data, Env
+from gpufleet.schema import Args, Data, Env, worded
 from gpufleet.traits import is_trait
 
 Engine = Literal["vllm", "lmdeploy"]
-Arch = Annotated[str, StringConstraints(pattern=r"^(cpu|sm\d{2,3})$")]
+Arch = Annotated[str, worded(r"^(cpu|sm\d{2,3})$", "cpu, or a compute capability such as sm75")]
 Count = Annotated[int, Field(ge=1)]
 
 

@@ -9,12 +9,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.facts import SCHEMA
 from gpufleet.kept import LEAST_CARD_MIB
-from gpufleet.schema import Data, OneLine, read
+from gpufleet.schema import Data, OneLine, read, worded
 from gpufleet.settings import Expect
 from gpufleet.topology import rank
 
@@ -34,7 +34,7 @@ def _link(word: str) -> str:
 
 
 Link = Annotated[str, AfterValidator(_link)]
-Pair = Annotated[str, StringConstraints(pattern=r"^\d+-\d+$")]
+Pair = Annotated[str, worded(r"^\d+-\d+$", "a pair of GPUs such as 0-1")]
 
 
 def _capability(value: Any) -> Any:
@@ -71,14 +71,14 @@ class Gpu(Page):
     compute_capability: Capability
     memory_mib: Annotated[int, Field(ge=LEAST_CARD_MIB, lt=2**31), BeforeValidator(_mib)]
     bus_id: OneLine = ""
-    uuid: Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Fa-f-]+$")] | None = None
+    uuid: Annotated[str, worded(r"^GPU-[0-9A-Fa-f-]+$", "a UUID as nvidia-smi -L prints it, GPU-…")] | None = None
 
 
 class Scenario(Page):
     """A box's cards and what joins them; `links` has every pair i < j, in the words of `nvidia-smi topo -m`."""
 
     name: Annotated[OneLine, Field(min_length=1)]
-    driver: Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)*$")] | None
+    driver: Annotated[str, worded(r"^\d+(\.\d+)*$", 'a version such as "580.159.03"')] | None
     gpus: list[Gpu] = []
     links: dict[Pair, Link] = {}
     p2p_read: dict[Pair, P2p] = {}

@@ -9,7 +9,16 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
-from gpufleet.errors import ConfigError, nearest
+from gpufleet.errors import ConfigError
+
+# What a value must be, in words, by the regular expression that it is checked with: what an error says of it.
+WORDS: dict[str, str] = {}
+
+
+def worded(pattern: str, words: str, longest: int | None = None) -> StringConstraints:
+    """A text of this form. + words: `a name: letters …`, which errors say in place of the pattern"""
+    WORDS[pattern] = words
+    return StringConstraints(pattern=pattern, max_length=longest)
 
 
 def address(value: str) -> str:
@@ -21,21 +30,27 @@ def address(value: str) -> str:
 # A name becomes a directory, a unit and a label; a flag or a variable becomes a line of a file that a shell may read;
 # an address is seen in process lists and logs, so it holds no user and no password.
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"
-Name = Annotated[str, StringConstraints(pattern=NAME)]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Name = Annotated[
+    str,
+    worded(NAME, "a name: letters, digits, `.`, `_` and `-`, a letter or digit first, 100 characters at most"),
+]
+Sha256 = Annotated[str, worded(r"^[0-9a-f]{64}$", "a sha256: 64 digits of 0-9 and a-f")]
 ADDRESS = r"^https?://[A-Za-z0-9.\[\]:{}_-]+(/[!#%&()*+,./:;=?A-Za-z0-9\[\]{}|~_-]*)?$"
 Url = Annotated[
     str,
-    StringConstraints(pattern=ADDRESS),
+    worded(ADDRESS, "an address such as http://192.168.1.5/simple/; other characters are written as %20"),
     AfterValidator(address),
 ]
 PATH = r"^/[A-Za-z0-9._/+@=-]+$"
-AbsolutePath = Annotated[str, StringConstraints(pattern=PATH)]
-Package = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$")]
-Variable = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+AbsolutePath = Annotated[
+    str, worded(PATH, "a path from the root, such as /srv/models, of letters, digits and `._+@=-`")
+]
+Package = Annotated[str, worded(r"^[a-z0-9][a-z0-9.+-]+$", "the name of a Debian package, such as libgomp1")]
+Variable = Annotated[
+    str, worded(r"^[A-Za-z_][A-Za-z0-9_]*$", "the name of a variable: letters, digits and `_`, no digit first")
+]
 
 MOST_COUNT = 1 << 40  # of anything that a model has: sums and floats of it stay exact
-LONGEST = 200  # characters of a wrong value that are shown
 
 
 def _plain(name: str) -> str:
@@ -124,57 +139,6 @@ def read(kind: type[T], data: Mapping[str, Any], where: str) -> T:
     try:
         return kind.model_validate(dict(data))
     except ValidationError as error:
-        raise ConfigError(dict.fromkeys(_lines(error, kind, where))) from None
+        from gpufleet import wrong_values  # what is right needs none of it
 
-
-def _lines(error: ValidationError, kind: type[BaseModel], where: str) -> list[str]:
-    lines = []
-    for problem in error.errors():
-        *before, last = problem["loc"] or ("",)
-        # What is wrong with a key is said with the key, whatever it is called.
-        named = problem["type"] in ("extra_forbidden", "missing") or not _is_branch(str(last))
-        place = [str(part) for part in before if not _is_branch(str(part))] + ([str(last)] if named else [])
-        dotted = ".".join(place)
-        if problem["type"] == "extra_forbidden":
-            known = _fields_at(kind, place[:-1])
-            lines.append(f"{where}: unknown key {dotted!r}{nearest(place[-1], known)}")
-        elif problem["type"] == "missing":
-            lines.append(f"{where}: {dotted!r} is missing")
-        else:
-            said = problem["msg"].removeprefix("Value error, ")
-            lines.append(f"{where}: {dotted}: {said} (it is {_brief(repr(problem['input']))})")
-    return lines
-
-
-def _brief(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
-
-
-def _is_branch(part: str) -> bool:
-    """Whether pydantic put the name of a union's branch here, which means nothing to a reader."""
-    return (
-        part in ("str", "int", "bool", "float", "none", "[key]")
-        or part[:1].isupper()
-        or part.startswith("constrained-")
-        or "[" in part
-    )
-
-
-def _fields_at(kind: type[BaseModel], place: list[str]) -> list[str]:
-    current: type[BaseModel] | None = kind
-    for part in place:
-        if part.isdigit() or current is None:
-            continue
-        field = current.model_fields.get(part)
-        current = _model_in(field.annotation) if field else None
-    return [field.alias or name for name, field in current.model_fields.items()] if current else []
-
-
-def _model_in(annotation: Any) -> type[BaseModel] | None:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    for argument in getattr(annotation, "__args__", ()):
-        found = _model_in(argument)
-        if found:
-            return found
-    return None
+        raise ConfigError(dict.fromkeys(wrong_values.lines(error, kind, data, where))) from None

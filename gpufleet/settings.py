@@ -9,11 +9,11 @@ from __future__ import annotations
 import posixpath
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
-from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, Url, address
+from gpufleet.schema import AbsolutePath, Args, Data, Env, Name, OneLine, Url, address, worded
 
-Toolkit = Annotated[str, StringConstraints(pattern=r"^(none|\d+-\d+)$")]
+Toolkit = Annotated[str, worded(r"^(none|\d+-\d+)$", "a version of CUDA such as 12-9, or none")]
 Port = Annotated[int, Field(ge=1, le=65535)]
 # More than any box has or can use; what is beyond is a slip, and would take for ever to plan.
 Gpus = Annotated[int, Field(ge=1, le=1024)]
@@ -21,17 +21,35 @@ Instances = Annotated[int, Field(ge=1, le=256)]
 Streams = Annotated[int, Field(ge=1, le=4096)]
 GitMirror = Annotated[
     str,
-    StringConstraints(pattern=r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$"),
+    worded(
+        r"^(https?|file)://[A-Za-z0-9._:\[\]/~+-]*\{path\}(\.git)?$",
+        "an address that ends in {path}, such as http://192.168.1.5/git/{path}",
+    ),
     AfterValidator(address),
 ]
 FileMirror = Annotated[
     str,
-    StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$"),
+    worded(
+        r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{filename\}$",
+        "an address that ends in {filename}, such as http://192.168.1.5/files/{filename}",
+    ),
     AfterValidator(address),
 ]
-ModelMirror = Annotated[str, StringConstraints(pattern=r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$")]
-Share = Annotated[str, StringConstraints(pattern=r"^([1-9]\d?|100)%$")] | Annotated[int, Field(ge=1)]  # of boxes
-Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-Fa-f ]{40,60}$")]
+ModelMirror = Annotated[
+    str,
+    worded(
+        r"^https?://[A-Za-z0-9._:\[\]-]+/[A-Za-z0-9._/~+-]*\{path\}$",
+        "an address that ends in {path}, such as http://192.168.1.5/models/{path}",
+    ),
+]
+# Of boxes.
+Share = (
+    Annotated[str, worded(r"^([1-9]\d?|100)%$", "a share from 1% to 100%, or a count")] | Annotated[int, Field(ge=1)]
+)
+Fingerprint = Annotated[
+    str,
+    worded(r"^[0-9A-Fa-f ]{40,60}$", "the fingerprint of a key: 40 digits of 0-9 and A-F, spaces between them or not"),
+]
 
 
 def folder(path: str) -> str:
@@ -43,7 +61,7 @@ def folder(path: str) -> str:
 
 Folder = Annotated[AbsolutePath, AfterValidator(folder)]
 Watts = Annotated[int, Field(ge=1, le=10_000)]
-Governor = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z_]{0,15}$")]
+Governor = Annotated[str, worded(r"^[a-z][a-z_]{0,15}$", "a governor of the kernel's, such as performance")]
 
 
 def _of_the_owner(unit: str) -> str:
@@ -55,7 +73,11 @@ def _of_the_owner(unit: str) -> str:
 # A service as systemd names it.
 OwnersUnit = Annotated[
     str,
-    StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*(@[A-Za-z0-9:_.\\-]+)?\.service$", max_length=255),
+    worded(
+        r"^[A-Za-z0-9_][A-Za-z0-9:_.\\-]*(@[A-Za-z0-9:_.\\-]+)?\.service$",
+        "the whole name of a service, such as vllm.service or vllm@1.service",
+        longest=255,
+    ),
     AfterValidator(_of_the_owner),
 ]
 Swappiness = Annotated[int, Field(ge=0, le=200)]

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from gpufleet import engines
 from gpufleet.catalogue import Entry
@@ -16,7 +16,7 @@ from gpufleet.log_lines import Log
 from gpufleet.parts import Build, Check, Compile, Source, Uv, Version, Wheel
 from gpufleet.paths import product_files
 from gpufleet.recipe import Arch, ByTrait, Engine, Trait
-from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Url, Variable
+from gpufleet.schema import Args, Data, Env, Flag, Name, OneLine, Package, Url, Variable, worded
 from gpufleet.settings import Toolkit
 
 # What an engine can do that the upstream one of its version cannot, or not on these cards; rules ask for it by name.
@@ -29,7 +29,7 @@ Provided = Literal[
     "thinking-budget",  # default_thinking_token_budget in reasoning-config
     "fp8-kv-sm70",  # fp8_e5m2 on 7.0
 ]
-Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]{1,2}$")]
+Python = Annotated[str, worded(r"^3\.[0-9]{1,2}$", 'a version of Python such as "3.11", in quotes')]
 
 
 def text_of(lock: Path) -> str:

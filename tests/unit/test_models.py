@@ -44,9 +44,9 @@ def test_places_a_model_comes_from(source: dict[str, Any]) -> None:
         ({"path": "/srv/m", "commit": COMMIT}, "`hub` and `commit` go together"),
         ({"hub": "org/tiny", "commit": COMMIT}, "`hub` needs `files`"),
         ({"http": "https://files.example/tiny"}, "`http` needs `files`"),
-        (HUB | {"hub": "tiny"}, "hub: String should match"),
-        (HUB | {"hub": "org/tiny/x"}, "hub: String should match"),
-        (HUB | {"commit": "main"}, "commit: String should match"),
+        (HUB | {"hub": "tiny"}, "hub: must be a repository of the hub, owner/name"),
+        (HUB | {"hub": "org/tiny/x"}, "hub: must be a repository of the hub, owner/name"),
+        (HUB | {"commit": "main"}, "commit: must be a whole commit"),
     ],
 )
 def test_a_source_that_is_none(source: dict[str, Any], problem: str) -> None:
