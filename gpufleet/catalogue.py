@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 import yaml
 from pydantic import Field
 
-from gpufleet import yaml_page
+from gpufleet import paths, yaml_page
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.schema import Data, Name, OneLine, read
 
@@ -45,14 +45,41 @@ def pages(folder: Path, pattern: str) -> list[Path]:
     return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".")]
 
 
+# What may lie beside pages: what Python and editors leave, and what is written for people.
+_LEFT = (".bak", ".old", ".orig", ".rej", ".save", ".swo", ".swp", ".tmp", ".pyc")
+
+
+def strays(folder: Path, suffix: str) -> list[Path]:
+    """The files of a folder that are no pages, because of their suffix, and are not what editors or people leave.
+
+    Raises ConfigError for a folder that is there and cannot be read.
+    """
+    if not paths.is_folder(folder):
+        return []
+    return [
+        path
+        for path in sorted(folder.iterdir())
+        if path.suffix != suffix
+        and not path.name.startswith((".", "#", "README"))
+        and not path.name.endswith(("~", *_LEFT))
+        and not path.is_dir()
+    ]
+
+
 def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
     """All entries of `folders`. Raises ConfigError naming each page that is wrong."""
     entries: dict[str, E] = {}
-    problems: list[str] = []
+    folders = list(folders)
+    problems = [
+        f"{path.parent.name}/{path.name}: {_stray(path)}" for folder in folders for path in strays(folder, ".yaml")
+    ]
     for page in [page for folder in folders for page in pages(folder, "*.yaml")]:
         where = f"{page.parent.name}/{page.name}"
         try:
             data = yaml_page.load(page.read_text(encoding="utf-8"))
+        except PermissionError as error:
+            problems.append(paths.unreadable(page, error))
+            continue
         except (yaml.YAMLError, ValueError, OSError, RecursionError) as error:
             problems.append(f"{where}: cannot be read: {' '.join(str(error).split())}")
             continue
@@ -70,3 +97,13 @@ def load(kind: type[E], word: str, folders: Iterable[Path]) -> Catalogue[E]:
     if problems:
         raise ConfigError(problems)
     return Catalogue(word, entries)
+
+
+def _stray(path: Path) -> str:
+    right = f"{path.stem}.yaml"
+    near = (
+        f"rename it to {right}"
+        if path.suffix.lower() in (".yml", ".yaml")
+        else f"a page is called {right}; move it away"
+    )
+    return f"nobody reads a file of this name: {near}"

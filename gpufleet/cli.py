@@ -11,7 +11,7 @@ import click
 from gpufleet import __version__, terminal
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.instead import Instead
-from gpufleet.errors import INTERRUPTED
+from gpufleet.errors import INTERRUPTED, ConfigError
 
 # The module of gpufleet.commands that has it, where it is not called as the command is.
 MODULES = {"unhold": "hold", "forget": "remove"}
@@ -59,6 +59,8 @@ class Commands(click.Group):
         except BrokenPipeError:
             terminal.outlive_readers()  # there is no more to be said, and no more is
             ctx.exit(terminal.PIPE_CLOSED)
+        except ConfigError as error:  # of what a command reads before or after its own work
+            raise Wrong("\n".join(error.problems)) from error
         except OSError as error:
             raise Wrong(f"{error}; mend that and call it again") from error
 

@@ -145,8 +145,8 @@ def load(
     problems += [f"{shown}: {problem}" for problem in wrong]
     groups = set(by_hand) | {source.stem, "all", "fleet"}
     try:
-        folders = [root / "group_data", source.parent / "group_data"]
-        fleet.layers = load_group_data([folder for folder in folders if folder.is_dir()], groups, root, called)
+        folders = list(dict.fromkeys([root / "group_data", source.parent / "group_data"]))
+        fleet.layers = load_group_data(folders, groups, root, called)
     except ConfigError as error:
         problems += error.problems
     problems += _unknown_names(fleet) + _same_address(fleet, shown)

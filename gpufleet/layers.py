@@ -9,7 +9,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gpufleet.catalogue import pages
+from gpufleet import paths
+from gpufleet.catalogue import pages, strays
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.provenance import Values
 from gpufleet.schema import read
@@ -53,6 +54,9 @@ def load_group_data(
     layers: dict[str, list[Layer]] = {}
     problems: list[str] = []
     known = set(groups) | {"all"}
+    folders = [folder for folder in folders if paths.is_folder(folder)]
+    for path in [path for folder in folders for path in strays(folder, ".py")]:
+        problems.append(f"{_shown(path, root)}: {_stray(path.stem, known)}")
     for path in [path for folder in folders for path in pages(folder, "*.py")]:
         name, shown = path.stem, _shown(path, root)
         if name not in known and not is_trait(name):
@@ -71,6 +75,8 @@ def of_all(root: Path) -> list[Layer]:
     """The layer of all boxes alone, of a fleet's folder: for commands that are told of no inventory. Empty where there
     is none. Raises ConfigError."""
     path = root / "group_data" / "all.py"
+    if not paths.is_folder(path.parent):
+        return []
     return [_layer(path, _shown(path, root))] if path.is_file() else []
 
 
@@ -79,8 +85,19 @@ def _layer(path: Path, shown: str) -> Layer:
         return Layer(shown, checked(_run(path), shown))
     except ConfigError:
         raise
+    except PermissionError as error:
+        raise ConfigError([paths.unreadable(error.filename or shown, error)]) from error
     except (Exception, SystemExit) as error:  # an owner's file can raise anything
         raise ConfigError([f"{shown}: {type(error).__name__}: {error}"]) from error
+
+
+def _stray(stem: str, groups: set[str]) -> str:
+    """What to do with a file of group_data that is not read, because it is no Python."""
+    if stem in groups or is_trait(stem):
+        return f"nobody reads a file of this name: settings of {stem} are Python, in {stem}.py; write them there"
+    found = nearest(stem, groups | set(EXAMPLES))
+    near = found.replace("'?", ".py'?") if "did you mean" in found else "; move it away"
+    return f"nobody reads a file of this name: settings go into NAME.py, after a trait or a group{near}"
 
 
 def _no_group(name: str, groups: set[str], boxes: Collection[str]) -> str:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+from gpufleet.errors import ConfigError
 
 PACKAGE = Path(__file__).resolve().parent
 ROOT = "/opt/gpufleet"  # on a box
@@ -52,4 +55,30 @@ def _folders(kind: str, owner: Path | None) -> list[Path]:
     folders = [product_files() / kind]
     if owner is not None and (owner / "files" / kind).resolve() != folders[0].resolve():
         folders.append(owner / "files" / kind)
-    return [folder for folder in folders if folder.is_dir()]
+    return [folder for folder in folders if is_folder(folder)]
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there that need not be. Raises ConfigError for one that cannot be read, and for a file: what
+    is in it would be left out without a word."""
+    try:
+        os.scandir(path).close()
+    except FileNotFoundError:
+        if path.is_symlink():
+            raise ConfigError([f"{path} is a link that leads nowhere: mend it, or take it away"]) from None
+        return False
+    except NotADirectoryError:
+        if path.parent.is_dir():
+            raise ConfigError([f"{path} is a file: it must be a folder; rename the file"]) from None
+        return False
+    except OSError as error:
+        raise ConfigError([unreadable(path, error)]) from None
+    return True
+
+
+def unreadable(path: Path | str, error: OSError) -> str:
+    """Why a file or folder cannot be read, and what to do."""
+    if isinstance(error, PermissionError):
+        mend = "call this as the user that it belongs to, or let this one read it: chmod -R a+rX"
+        return f"{path} cannot be read: permission denied; {mend} {path}"
+    return f"{path} cannot be read: {error.strerror or error}; mend that, or take it away"

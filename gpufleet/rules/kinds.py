@@ -9,7 +9,7 @@ from typing import Any
 from gpufleet.errors import nearest
 from gpufleet.plan import BoxPlan
 from gpufleet.rules.base import Said, rule
-from gpufleet.rules.look import by_vllm, source_of
+from gpufleet.rules.look import by_vllm, mapping, number, source_of
 
 # Keys and methods of vLLM's SpeculativeConfig, 0.24.0 and 0.27.1 (vllm/config/speculative.py); `*_mtp` are all taken.
 SPECULATIVE_KEYS = {
@@ -58,6 +58,7 @@ METHODS = {
     "ngram_gpu",
     "suffix",
 }
+TOKENS = "num_speculative_tokens"
 SHARES = {"gpu-memory-utilization", "cache-max-entry-count"}
 
 
@@ -70,7 +71,8 @@ SHARES = {"gpu-memory-utilization", "cache-max-entry-count"}
 )
 def value_of_wrong_kind(plan: BoxPlan) -> Said:
     """A switch has a word or a number, a flag that takes JSON has something else, a plain flag a switch's value or a
-    list. The engine refuses it at start, or reads something that was not meant.
+    list, or `num_speculative_tokens` is no whole number. The engine refuses it at start, or reads something that was
+    not meant.
     """
     for instance in plan.instances:
         table = instance.stack.table
@@ -81,6 +83,11 @@ def value_of_wrong_kind(plan: BoxPlan) -> Said:
             if wanted:
                 shown, source = json.dumps(value, ensure_ascii=False), source_of(instance.flags, flag)
                 yield f"{instance.name}: {flag} is {shown} ({source})", f"give {flag} {wanted}"
+    for instance in by_vllm(plan):
+        given, key = mapping(instance, "speculative-config").get(TOKENS), f"speculative-config.{TOKENS}"
+        if number(given) != given:
+            shown, source = json.dumps(given, ensure_ascii=False), source_of(instance.flags, key)
+            yield f"{instance.name}: {key} is {shown} ({source})", f"give {TOKENS} a whole number, such as 2"
 
 
 def _wanted(kind: str, flag: str, value: Any) -> str | None:

@@ -37,7 +37,7 @@ def unknown_flag(plan: BoxPlan) -> Said:
             source = source_of(instance.flags, flag)
             yield (
                 f"{instance.name}: {instance.stack.name} does not know {flag} ({source}){whose}",
-                f"did you mean {near!r}?" if near and not others else f"take {flag} out, or name another stack",
+                f"write {near!r}" if near and not others else f"take {flag} out, or name another stack",
             )
 
 
@@ -59,7 +59,7 @@ def unknown_variable(plan: BoxPlan) -> Said:
                 if flag and table.knows_flag(flag):
                     remedy = f'take it out; now it is a flag: serve_args = {{"{flag}": "{instance.env[name]}"}}'
                 else:
-                    remedy = f"did you mean {near}?" if near else f"take {name} out of serve_env"
+                    remedy = f"write {near}" if near else f"take {name} out of serve_env"
                 yield (
                     f"{instance.name}: {instance.stack.name} does not know {name} "
                     f"({source_of(instance.variables, name)})",

@@ -37,11 +37,11 @@ def speculative_tokens_missing(plan: BoxPlan) -> Said:
     """`speculative-config` has no `num_speculative_tokens`; without it no graphs are captured for the drafts, and most
     methods are refused at start."""
     for instance in by_vllm(plan):
-        if mapping(instance, "speculative-config") and not speculative_tokens(instance):
-            yield (
-                f"{instance.name}: speculative-config has no num_speculative_tokens",
-                "set it (1 to 3 for an MTP head)",
-            )
+        config = mapping(instance, "speculative-config")
+        given = config.get("num_speculative_tokens")
+        if config and not speculative_tokens(instance) and number(given) == given:  # of another kind: GF549 says it
+            wrong = "has no num_speculative_tokens" if given is None else f"has num_speculative_tokens {given}"
+            yield f"{instance.name}: speculative-config {wrong}", "set it (1 to 3 for an MTP head)"
 
 
 @rule(

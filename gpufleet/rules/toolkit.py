@@ -106,11 +106,12 @@ def driver_too_old(plan: BoxPlan) -> Said:
     torches = [cuda_of(torch(instance.stack)) for instance in on_gpus(plan)]
     for toolkit in plan.toolkits:
         if have and have[0] < _cuda(toolkit)[0]:
-            first = FIRST_DRIVER.get(_cuda(toolkit)[0], "a newer one")
+            first = FIRST_DRIVER.get(_cuda(toolkit)[0])
             older = all(need is None or need[0] <= have[0] for need in torches)  # else GF222 asks for the driver, too
             yield (
                 f"driver {found['version']} is for CUDA {found['cuda']}, the toolkit is {version(toolkit)}",
-                f"install driver {first}" + (f", or set host.toolkit to {have[0]}-{have[1]}" if older else ""),
+                (f"install driver {first}" if first else "install a newer driver")
+                + (f", or set host.toolkit to {have[0]}-{have[1]}" if older else ""),
             )
 
 

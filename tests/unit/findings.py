@@ -86,6 +86,7 @@ def assert_fires(case: Case) -> None:
     assert any(case.says in finding.message + " " + finding.remedy for finding in found), found
     for finding in found:
         assert finding.message and finding.remedy and "\n" not in finding.message + finding.remedy
+        assert not finding.remedy.endswith(("?", ".", "!")), "a full stop is put after it"
 
 
 def identify(case: Case) -> str:

@@ -31,6 +31,10 @@ def flags(args: dict[str, Any], by: Stack = KNOWN) -> BoxPlan:
     return served(cards(), by, {"disable-custom-all-reduce": True, **args})
 
 
+def drafted(tokens: Any) -> dict[str, Any]:
+    return {"speculative-config": {"method": "mtp", "num_speculative_tokens": tokens}}
+
+
 def variables(by: Stack = KNOWN, **env: str) -> BoxPlan:
     return served(cards(), by, {"disable-custom-all-reduce": True}, {"serve_env": env})
 
@@ -62,7 +66,7 @@ CASES = [
     Case("GF503", "error", "no-enable-prefix-caching", flags(dict.fromkeys(PREFIX, True))),
     Case("GF504", "error", "without quotes", flags({"async-scheduling": "false"})),
     Case("GF504", "error", "read as a flag", flags({"chat-template": "-x"})),
-    Case("GF505", "error", "did you mean 'max-model-len'", flags({"max-modellen": 512})),
+    Case("GF505", "error", "write 'max-model-len'", flags({"max-modellen": 512})),
     Case("GF505", "error", "known to vllm-0.27.1", flags({"enable-fault-tolerance": True}, V24)),
     Case("GF506", "warning", "VLLM_USE_FLASHINFER_SAMPLER", variables(VLLM_USE_FLASHINFER_SAMPLR="0")),
     Case("GF506", "warning", "VLLM_ATTENTION_BACKEND", variables(VLLM_ATTENTION_BACKEND="FLASHINFER")),
@@ -86,6 +90,8 @@ CASES = [
     Case("GF549", "error", "enforce-eager is \"yes\"", flags({"enforce-eager": "yes"})),
     Case("GF549", "error", "enforce-eager is 1", flags({"enforce-eager": 1})),
     Case("GF549", "error", "speculative-config is \"mtp\"", flags({"speculative-config": "mtp"})),
+    Case("GF549", "error", "config.num_speculative_tokens is \"x\"", flags(drafted("x"))),
+    Case("GF549", "error", "give num_speculative_tokens a whole number", flags(drafted(True))),
     Case("GF549", "error", "compilation-config is 3", flags({"compilation-config": 3})),
     Case("GF549", "error", "max-model-len is true", flags({"max-model-len": True})),
     Case("GF549", "error", "max-model-len is [1]", flags({"max-model-len": [1]})),
@@ -135,6 +141,8 @@ def test_it_is_found(case: Case) -> None:
         ("GF514", flags({"chat-template-content-format": "string"})),
         ("GF515", flags({"async-scheduling": False, "aggregate-engine-logging": True})),
         ("GF549", flags({"enforce-eager": False, "max-model-len": "200k", "allowed-origins": ["*"], "seed": 1})),
+        ("GF520", flags(drafted("x"))),  # GF549 says it
+        ("GF549", flags(drafted(2))),
         ("GF549", flags({"speculative-config": '{"method": "mtp"}', "served-model-name": ["a", "b"]})),
         ("GF528", flags({"speculative-config": {"method": "qwen3_5_mtp", "num_speculative_tokens": 1}})),
         ("GF548", flags({"max-model-len": -1, "max-num-seqs": 1, "block-size": 16})),

@@ -33,6 +33,7 @@ FLASHQLA = engine("sm75", versions={"torch": "2.13.0+cu130"}, provides=["flashql
 AMPERE = torch("2.13.0+cu130", "sm86", flashinfer="0.6.16.post3")
 OUR_HOLD = {"installed": ["cuda-nvcc-12-9"], "held": ["cuda-nvcc-12-9"], "upgrades": "current"}
 INSTALLED = {"cuda-toolkit-13-0": "13.0"}
+OLDEST = {"version": "440.100", "cuda": "10.2", "module": "440.100"}
 OLD = {"version": "570.10", "cuda": "12.8", "module": "570.10"}
 DEBIAN_13 = {**cpu_facts()["os"], "version_id": "13", "glibc": "2.41"}
 GCC_15 = {"gcc": "15.2.0", "g++": "15.2.0"}
@@ -45,6 +46,7 @@ CASES = [
     Case("GF203", "warning", "--reinstall", toolkit("13-0", cards(packages=INSTALLED))),
     Case("GF204", "error", "or set host.toolkit to 12-8", toolkit("13-0", cards(driver=OLD))),
     Case("GF204", "error", "driver 580", served(cards(driver=OLD), torch("2.13.0+cu130", "sm75"), None, NEW)),
+    Case("GF204", "error", "install a newer driver", toolkit("11-8", cards(driver=OLDEST))),
     Case("GF205", "error", "gcc-14", served(cards(compilers=GCC_15), JIT)),
     Case("GF205", "warning", "takes 14", served(cards(compilers=GCC_15), PLAIN)),
     Case("GF205", "error", "takes 13", toolkit("12-6", cards(compilers={"g++": "14.2.0"}), JIT)),
