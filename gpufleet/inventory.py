@@ -100,8 +100,31 @@ def from_file(path: Path) -> Fleet:
             raise
         raise ConfigError([f"{path}: it ends the program itself, with {error.code}; take that out"]) from error
     except Exception as error:  # an owner's file can raise anything
-        raise ConfigError([f"{path}: {type(error).__name__}: {error}"]) from error
+        raise ConfigError([_raised(path, error)]) from error
+    if not _current:
+        raise ConfigError([_no_inventory(path)])
     return current()
+
+
+def _raised(path: Path, error: Exception) -> str:
+    """What an inventory's own code raised, with the last line of that file on the way there."""
+    if isinstance(error, PermissionError):
+        return paths.unreadable(error.filename or path, error)
+    with suppress(OSError):
+        if b"by_traits" not in path.read_bytes():
+            return _no_inventory(path)
+    where, trace = str(path), error.__traceback__
+    while trace is not None and not isinstance(error, SyntaxError):  # which says its line itself
+        if trace.tb_frame.f_code.co_filename == str(path):
+            where = f"{path}: line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"{where}: {type(error).__name__}: {error}"
+
+
+def _no_inventory(path: Path) -> str:
+    others = paths.inventories(Path.cwd())
+    mend = f"give {' or '.join(map(str, others))}" if others else "`gpufleet init DIR` makes a folder with one"
+    return f"{paths.as_given(path.resolve())} is no inventory: it does not call gpufleet.inventory.by_traits; {mend}"
 
 
 def check_directory(fleet: Fleet) -> None:
@@ -124,6 +147,10 @@ def load(
     + names: what the file has assigned so far, in which groups may be that its text alone does not show
     + after: the line in which it calls `by_traits`
     """
+    if not isinstance(boxes, Sequence) or isinstance(boxes, str | bytes):
+        example = '[("name", {"ssh_hostname": "192.168.1.11"})]'
+        line = f": line {after}" if after else ""
+        raise ConfigError([f"{source.name}{line}: by_traits takes a list of boxes, {example}, not {boxes!r}"])
     assigned = names or {}
     by_hand = owners_groups.own(source, assigned, boxes, after)
     root = paths.folder_of(source)

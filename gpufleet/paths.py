@@ -25,6 +25,13 @@ def folder_of(inventory: Path) -> Path:
     return inventory.parent.parent if inventory.parent.name == "inventory" else inventory.parent
 
 
+def inventories(folder: Path) -> list[Path]:
+    """The inventories of a fleet's folder, `home.py` first. + folder: it, or the one in it that they lie in"""
+    within = folder if folder.name == "inventory" else folder / "inventory"
+    found = sorted(within.glob("*.py"), key=lambda path: (path.name != "home.py", path.name))
+    return [path for path in found if not path.name.startswith((".", "_"))]
+
+
 def deploy_page() -> Path:
     """The product's deploy.py: beside `files/` in the repository, in the copy of it inside an installed wheel."""
     files = product_files()

@@ -29,6 +29,10 @@ class Wrong(click.ClickException):
 
 def enter(inventory: Path) -> Path:
     """Go to the fleet's folder, from wherever the command is called; the inventory's path as seen from there."""
+    if inventory.is_dir():
+        found = paths.inventories(inventory)
+        what = f"give the inventory in it, {' or '.join(map(str, found))}" if found else "give the path of an inventory"
+        raise Wrong(f"{inventory} is a folder: {what}")
     if not inventory.is_file():
         raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
     path = inventory.resolve()
