@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ import click
 from gpufleet import __version__, terminal
 from gpufleet.commands.folder import Wrong
 from gpufleet.commands.instead import Instead
-from gpufleet.errors import INTERRUPTED, ConfigError
+from gpufleet.errors import INTERRUPTED, WRONG, ConfigError
 
 # The module of gpufleet.commands that has it, where it is not called as the command is.
 MODULES = {"unhold": "hold", "forget": "remove"}
@@ -44,6 +45,9 @@ class Commands(click.Group):
             return super().main(*args, **kwargs)
         except Instead as ended:
             other = ended
+        except OSError as error:  # of what is printed before `invoke`: `--help`, `--version`
+            print(f"gpufleet: {_cause(error)}", file=sys.stderr)
+            sys.exit(WRONG)
         return other.go_on()  # outside, so that what it raises is not said to come from here
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -62,10 +66,37 @@ class Commands(click.Group):
         except ConfigError as error:  # of what a command reads before or after its own work
             raise Wrong("\n".join(error.problems)) from error
         except OSError as error:
-            raise Wrong(f"{error}; mend that and call it again") from error
+            raise Wrong(_cause(error)) from error
 
 
-@click.group(cls=Commands)
+def _cause(error: OSError) -> str:
+    """What a command could not read or write, and what to do."""
+    if error.filename is None:
+        if _of_the_output(error):
+            return f"standard output cannot be written: {error.strerror}; free space there, or send it elsewhere"
+        if _is_nowhere():
+            return "the working directory is not there any more: go to one that is, and call it again"
+    return f"{error}; mend that and call it again"
+
+
+def _of_the_output(error: OSError) -> bool:
+    """Whether it was raised by printing: by click or rich, or by the flush at the end."""
+    where, trace = [""], error.__traceback__
+    while trace is not None:
+        where.append(trace.tb_frame.f_globals.get("__name__", ""))
+        trace = trace.tb_next
+    return where[-1] == __name__ or not {"click.utils", "rich.console"}.isdisjoint(where)
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="gpufleet")
 def main() -> None:
     """From bare Ubuntu/Debian boxes with older NVIDIA GPUs to serving language models."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 import shlex
@@ -23,6 +24,11 @@ from gpufleet.schema import NAME
 from gpufleet.stacks import Stack
 
 OPTION = "--set"
+SVG_MENDS = {
+    errno.ENOENT: "give a file in a folder that is there",
+    errno.ENOTDIR: "give a file in a folder that is there",
+    errno.ENOSPC: "free space there, or give a file elsewhere",
+}
 WORDS = {"true": True, "false": False, "none": None, "null": None}
 
 
@@ -146,4 +152,5 @@ def draw(found: Sequence[Planned], path: Path) -> None:
         try:
             place.write_text(text, encoding="utf-8")
         except OSError as error:
-            raise ConfigError([f"--svg {place}: {error.strerror}; give a file in a folder that is there"]) from None
+            mend = SVG_MENDS.get(error.errno or 0, "give another file")
+            raise ConfigError([f"--svg {place} cannot be written: {error.strerror}; {mend}"]) from None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpufleet import address
+from gpufleet import address, terminal
 from gpufleet.commands.folder import Wrong, configuration
 from gpufleet.errors import BOX_FAILED, ConfigError
 from gpufleet.terminal import told
@@ -64,6 +64,7 @@ def init(
     except FetchError as error:
         click.echo(told(f"gpufleet: {error}"), err=True)
         sys.exit(BOX_FAILED)
+    terminal.outlive_readers()
     write(folder, files)
     click.echo(f"{folder}: {', '.join(files)}")
     click.echo(next_step(folder, bool(boxes), bool(serve)))
@@ -136,7 +137,9 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
                 path.rmdir() if path.is_dir() else path.unlink()
         if isinstance(error, OSError):
             where = error.filename or folder
-            raise Wrong(f"{where} cannot be written: {error.strerror}, and nothing was: name another folder") from error
+            raise Wrong(
+                f"{where} cannot be written: {error.strerror}. Nothing was written: name another folder"
+            ) from error
         raise
 
 

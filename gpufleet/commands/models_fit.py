@@ -14,7 +14,7 @@ from rich.table import Table
 
 from gpufleet import terminal
 from gpufleet.commands.folder import Wrong, configuration, enter
-from gpufleet.errors import DONE, REFUSED
+from gpufleet.errors import DONE, REFUSED, nearest
 
 if TYPE_CHECKING:
     from gpufleet.fit_changes import Change
@@ -55,7 +55,7 @@ def fit(
 
     with configuration():
         if (inventory is None) == (topology is None):
-            raise click.UsageError("give an inventory, such as inventory/home.py, or --topology FILE")
+            raise click.UsageError(f"give an inventory, such as inventory/home.py, or --topology FILE{_unknown(name)}")
         if topology is not None and limit:
             raise click.UsageError("--limit is for an inventory: a scenario is one box")
         given = planning.overrides(settings, [])
@@ -69,6 +69,15 @@ def fit(
     else:
         show(model, answers)
     sys.exit(REFUSED if all(item.can is False for item in answers) else DONE)
+
+
+def _unknown(name: str) -> str:
+    """What to add where no page that comes along, or is in the working directory, has this name."""
+    from gpufleet import catalogue, paths
+    from gpufleet.models import Model
+
+    models = catalogue.load(Model, "model", paths.model_folders(Path.cwd()))
+    return "" if name in models else f"; and no page here is called {name!r}{nearest(name, models)}"
 
 
 def _of_topology(path: Path) -> Iterator[Subject]:
