@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from pathlib import Path
 from typing import Any
 
 import click
 
 from gpufleet import __version__, terminal
-from gpufleet.commands.folder import Wrong
+from gpufleet.commands.folder import NOWHERE, Wrong, is_nowhere
 from gpufleet.commands.instead import Instead
 from gpufleet.errors import INTERRUPTED, WRONG, ConfigError
 
@@ -74,8 +73,8 @@ def _cause(error: OSError) -> str:
     if error.filename is None:
         if _of_the_output(error):
             return f"standard output cannot be written: {error.strerror}; free space there, or send it elsewhere"
-        if _is_nowhere():
-            return "the working directory is not there any more: go to one that is, and call it again"
+        if is_nowhere():
+            return NOWHERE
     return f"{error}; mend that and call it again"
 
 
@@ -86,14 +85,6 @@ def _of_the_output(error: OSError) -> bool:
         where.append(trace.tb_frame.f_globals.get("__name__", ""))
         trace = trace.tb_next
     return where[-1] == __name__ or not {"click.utils", "rich.console"}.isdisjoint(where)
-
-
-def _is_nowhere() -> bool:
-    try:
-        Path.cwd()
-    except OSError:
-        return True
-    return False
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -27,12 +27,26 @@ class Wrong(click.ClickException):
             click.echo(f"gpufleet: {told(line)}", err=True)
 
 
+NOWHERE = "the working directory is not there any more: go to one that is, and call it again"
+
+
+def is_nowhere() -> bool:
+    """Whether the working directory was deleted, so that no path in it means anything."""
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False
+
+
 def enter(inventory: Path) -> Path:
     """Go to the fleet's folder, from wherever the command is called; the inventory's path as seen from there."""
     if inventory.is_dir():
         found = paths.inventories(inventory)
         what = f"give the inventory in it, {' or '.join(map(str, found))}" if found else "give the path of an inventory"
         raise Wrong(f"{inventory} is a folder: {what}")
+    if not inventory.is_file() and not inventory.is_absolute() and is_nowhere():
+        raise Wrong(NOWHERE)
     if not inventory.is_file():
         raise Wrong(f"there is no inventory {inventory}: give the path of a file such as inventory/home.py")
     path = inventory.resolve()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpufleet import address, terminal
-from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.commands.folder import NOWHERE, Wrong, configuration, is_nowhere
 from gpufleet.errors import BOX_FAILED, ConfigError
 from gpufleet.terminal import told
 
@@ -136,6 +136,8 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
             with contextlib.suppress(OSError):
                 path.rmdir() if path.is_dir() else path.unlink()
         if isinstance(error, OSError):
+            if not folder.is_absolute() and is_nowhere():
+                raise Wrong(NOWHERE) from error
             where = error.filename or folder
             raise Wrong(
                 f"{where} cannot be written: {error.strerror}. Nothing was written: name another folder"

@@ -45,7 +45,7 @@ def test_a_picture_on_a_full_disk(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (2, f"gpufleet: --svg /dev/full cannot be written: {said}\n")
 
 
-@pytest.mark.parametrize("call", [("stacks",), ("models", "check"), PLAN])
+@pytest.mark.parametrize("call", [("stacks",), ("models", "check"), PLAN, ("init", "x"), ("plan", "x.py")])
 def test_a_working_directory_that_is_gone(call: tuple[str, ...], tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
