@@ -80,7 +80,7 @@ class Names:
         return self._pattern
 
     def stand_in(self, kind: str, text: str) -> str:
-        """That of a name which was found by its form; a new one for one that was not met before. A stand-in has itself."""
+        """That of a name which was found by its form; a new one for one that was not met before; a stand-in's own."""
         known = self._words.get(text.lower()) or (text if text in self._given else None)
         if known is None:
             known = self._stand_ins.get((kind, text.lower())) or self._next(kind)
