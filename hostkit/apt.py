@@ -58,6 +58,7 @@ def install(packages: list, repository: Optional[dict]) -> None:
         new = {step.name for step in planned if step.before is None}
         holds.note(new.intersection(toolkit), new.difference(toolkit))
         events.log("apt-get install " + " ".join(packages))
+        events.emit("progress", installing=True)  # nothing refused it: see operations/ahead.py
         with cuda_link.kept() if toolkit else contextlib.nullcontext():
             apt_call.apt(apt_call.APT + ["--no-remove", "install", "--"] + packages)
 

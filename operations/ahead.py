@@ -1,4 +1,4 @@
-"""Downloads beside apt: what a box needs of files begins to come with its first change, and who needs it waits for it.
+"""Downloads beside apt: what a box needs of files begins to come when apt begins to install, and who needs it waits.
 
 First the files of its runtimes, into the box's store; then those of its models, into the controller's, where one line
 brings them for all boxes: they come while runtimes are installed and compiled.

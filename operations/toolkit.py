@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from pyinfra.api.operation import operation
@@ -35,14 +37,14 @@ def packages(box: Deployment) -> Commands:
         "hold": host.hold_packages,
         "keep_off": keeps_off(box.plan),
     }
-    yield from box.command(lambda: _install(box, spec))
+    yield from box.command(lambda: box.call("apt", spec, progress=partial(_goes_on, box)))
 
 
-def _install(box: Deployment, spec: dict[str, Any]) -> None:
-    from operations import ahead  # most runs do not need it
+def _goes_on(box: Deployment, event: Mapping[str, Any]) -> None:
+    if event.get("installing"):
+        from operations import ahead  # most runs do not need it
 
-    ahead.begin(box)
-    box.call("apt", spec)
+        ahead.begin(box)
 
 
 def _repository(box: Deployment) -> dict[str, str]:

@@ -33,11 +33,16 @@ class Box:
             packages=list(packages), apt=[], runtimes=list(plan.runtimes), models=list(plan.models)
         )
         self.asked: list[str] = []
+        self.refused = False
         self.meanwhile: dict[str, Callable[[], object]] = {}
         self.host = SimpleNamespace(name=name, log=lambda line: None, noop=lambda line: None)
 
     def call(self, verb: str, spec: Mapping[str, Any], **more: Any) -> dict[str, Any]:
         self.asked.append(verb)
+        if verb == "apt":
+            if self.refused:
+                raise BoxError("one", "apt knows no package gcc", "mend it")
+            more["progress"]({"installing": True})
         self.meanwhile.get(verb, lambda: None)()
         return {"compiled": None}
 
@@ -172,3 +177,11 @@ def test_a_box_that_lacks_only_packages_has_nothing_begun(box: Box, files: Files
     box.apt()
     gevent.sleep(0)
     assert box.asked == ["apt"] and not files.begun.is_set() and session.ending == []
+
+
+def test_what_apt_refuses_brings_nothing(box: Box, files: Files) -> None:
+    box.refused = True
+    with pytest.raises(BoxError, match="apt knows no package"):
+        box.apt()
+    gevent.sleep(0)
+    assert not files.begun.is_set() and session.ending == []
