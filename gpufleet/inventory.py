@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from gpufleet import address as addresses
 from gpufleet import catalogue, known, owners_groups, paths, ssh_config
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import WRONG, ConfigError, nearest
@@ -191,6 +192,8 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
     if not NAME.fullmatch(name):
         long = f", at most 63 of them: this has {len(name)}" if len(name) > 63 else ""
         raise ConfigError([f"{where}: a name is letters, digits, dots and dashes{long}"])
+    if why := owners_groups.made(name, fleet.inventory.stem):
+        raise ConfigError([f"{where}: give it another name: {why}"])
     if name in fleet.boxes:
         raise ConfigError([f"{where} is there twice"])
     unknown = [key for key in data if key not in SSH_KEYS and key not in Settings.model_fields]
@@ -201,6 +204,8 @@ def _add(fleet: Fleet, item: Any, shown: str, groups: Mapping[str, list[str]]) -
     for key, kind in {"ssh_port": int, "ssh_hostname": str, "ssh_user": str, "ssh_key": str}.items():
         if key in address and not isinstance(address[key], kind):
             raise ConfigError([f"{where}: {key} is {address[key]!r}; it must be {_KINDS[kind]}"])
+    if wrong := list(addresses.problems(address)):
+        raise ConfigError(f"{where}: {problem}" for problem in wrong)
     settings = checked({key: value for key, value in data.items() if key not in SSH_KEYS}, where)
     if not address.get("ssh_hostname") and not _resolves(name, address.get("ssh_config_file")):
         raise ConfigError([f"{where} has no address: add ssh_hostname, or a Host {name} to your ssh config"])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufleet import known, paths
-from gpufleet.address import parse
+from gpufleet.address import parse, problems
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.plan import Box
@@ -131,16 +131,18 @@ def taken_in(fleet: Fleet, name: str, address: str | None) -> None:
     Raises ConfigError when that is not known, or it is a box of the inventory by another name.
     """
     if name in fleet.boxes:
-        if address:
+        if address is not None:
             raise ConfigError([f"{name} is in the inventory, with its address: leave out --address"])
         return
     data = read(fleet.facts_folder).get(name)
-    if data is None and not address and name not in names(fleet):
+    if data is None and address is None and name not in names(fleet):
         return  # whoever looks for it says so
-    if address:
+    if address is not None:
         given = parse(address)
         if given is None:
             raise ConfigError([f"--address {address!r}: write [USER@]HOST[:PORT]"])
+        if wrong := list(problems(given)):
+            raise ConfigError(f"--address {address!r}: {problem}" for problem in wrong)
         data = {**(data or {}), **given}
     if data is None:
         raise ConfigError([f"{name} is not in the inventory any more, and nobody knows its address: give --address"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def problems(
     found = []
     handed = [name for name, value in names.items() if value is boxes and not name.startswith("_")]
     for group in [*groups, *handed]:
-        if why := _taken(group, called, () if group in handed else ("all", "fleet", stem)):
+        if why := f"{group} is a box" if group in called else made(group, None if group in handed else stem):
             found.append(f"group {group!r}: give it another name: {why}")
     for group, members in groups.items():
         otherwise = f"(a list of anything else: call it _{group})"
@@ -75,10 +75,12 @@ def problems(
     return found
 
 
-def _taken(group: str, called: Collection[str], of_all: Iterable[str]) -> str:
-    """Why a group cannot have this name; empty when it can."""
-    if group in called:
-        return f"{group} is a box"
-    if is_trait(group):
-        return f"{group} is made by gpufleet, of the boxes with that trait"
-    return f"{group} is made by gpufleet, of all boxes" if group in of_all else ""
+def made(name: str, stem: str | None) -> str:
+    """Which group gpufleet makes that is called so, and neither a box nor a group of the owner's can be; else nothing.
+
+    + stem: the inventory file's name; None for what may be called as the groups of all boxes are
+    """
+    if is_trait(name):
+        return f"{name} is a group made by gpufleet, of the boxes with that trait"
+    of_all = stem is not None and name in ("all", "fleet", stem)
+    return f"{name} is a group made by gpufleet, of all boxes" if of_all else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.fleet import Fleet
+from gpufleet.traits import is_trait
 
 PREFIX = 4  # letters of a digest that are enough, when no other begins with them
 
@@ -21,15 +22,28 @@ class Target:
 
 
 def parse(fleet: Fleet, word: str) -> Target:
-    """Raises ConfigError when the fleet has no such box."""
+    """Raises ConfigError when the fleet has no such box, or the word is neither BOX nor BOX/INSTANCE."""
     box, slash, instance = word.partition("/")
-    if box not in fleet.boxes:
-        if fleet.by_hand().get(box):
-            raise ConfigError([f"{box!r} is a group; this is done on one box: name it, or BOX/INSTANCE"])
-        raise ConfigError([f"there is no box {box!r} in the inventory{nearest(box, fleet.boxes)}"])
-    if slash and not instance:
+    _known(fleet, box, "name it, or BOX/INSTANCE")
+    if slash and (not instance or "/" in instance):
         raise ConfigError([f"{word!r} names no instance; write {box}, or {box}/INSTANCE"])
     return Target(box, instance or None)
+
+
+def one_box(fleet: Fleet, word: str) -> str:
+    """The box of a command that is about a whole one. Raises ConfigError when the fleet has no such box."""
+    box = word.partition("/")[0]
+    _known(fleet, box, "name it")
+    if box != word:
+        raise ConfigError([f"{word!r}: this is done on a whole box; write {box}"])
+    return box
+
+
+def _known(fleet: Fleet, box: str, how: str) -> None:
+    if box not in fleet.boxes:
+        if fleet.by_hand().get(box) or is_trait(box):
+            raise ConfigError([f"{box!r} is a group; this is done on one box: {how}"])
+        raise ConfigError([f"there is no box {box!r} in the inventory{nearest(box, fleet.boxes)}"])
 
 
 def instances_of(facts: Mapping[str, Any], target: Target) -> list[str]:

@@ -12,7 +12,7 @@ import pyinfra_cli.cli
 from pyinfra.context import ctx_config, ctx_state
 from pyinfra_cli.util import parse_cli_arg
 
-from gpufleet import inventory, terminal
+from gpufleet import address, inventory, terminal
 from gpufleet.errors import WRONG, ConfigError, nearest
 from gpufleet.fleet import Fleet
 from gpufleet.inventory import SSH_KEYS
@@ -84,6 +84,7 @@ def _keep_overrides() -> None:
 def _before_connect(fleet: Fleet) -> None:
     params = click.get_current_context().params
     _check_data(params.get("data") or ())
+    _check_address(session.overrides)
     config = ctx_config.get()
     if params.get("fail_percent") is None:
         # Without -y pyinfra would stop at the first failed box and ask; the others are to finish.
@@ -115,3 +116,9 @@ def _check_data(given: Iterable[str]) -> None:
         raise ConfigError(f"--data: unknown key {key!r}{nearest(key, known)}" for key in unknown)
     values = {key: parse_cli_arg(value) for key, _, value in (item.partition("=") for item in given)}
     checked({key: value for key, value in values.items() if key in Settings.model_fields}, "--data")
+
+
+def _check_address(overrides: Mapping[str, Any]) -> None:
+    """Raises ConfigError when --ssh-port, --ssh-user or --data gives all boxes what can be no port or user."""
+    if wrong := list(address.problems(overrides)):
+        raise ConfigError(f"the command line: {problem}" for problem in wrong)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpufleet import target
 from gpufleet.commands import models as pages
 from gpufleet.commands import reach
-from gpufleet.commands.folder import Wrong, configuration
+from gpufleet.commands.folder import configuration
 from gpufleet.errors import BOX_FAILED, DONE
 from gpufleet.fleet import Fleet
 from gpufleet.models import Model
@@ -43,9 +44,7 @@ def adopt(inventory: Path, box: str, as_json: bool, write: bool, force: bool) ->
 
     with configuration():
         fleet = reach.fleet_of(inventory)
-        if box not in fleet.boxes:
-            fleet.select([box], [])  # says which name is near
-            raise Wrong(f"{box} is a group: name one box of it")
+        target.one_box(fleet, box)
         boxes = reach.connect(fleet, [box], packages=True, interrupted="")
         answers = boxes.call("adoptable", {box: {}}) if box in boxes.facts else {}
         if box not in answers:

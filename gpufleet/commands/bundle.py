@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from gpufleet import __version__, bundling, bundling_file, bundling_names, planning
+from gpufleet import __version__, bundling, bundling_file, bundling_names, planning, target
 from gpufleet.anonymity_text import Disguise
 from gpufleet.commands import reach
 from gpufleet.commands.folder import configuration
@@ -52,9 +52,7 @@ def bundle(inventory: Path, box: str, output: Path | None, lines: int) -> None:
     path = (output or Path(time.strftime("gpufleet-bundle-%Y%m%dT%H%M%SZ.tar.gz", moment))).absolute()
     with configuration():
         fleet = reach.fleet_of(inventory)
-        if box not in fleet.boxes:
-            fleet.select([box], ())  # says the nearest
-            raise ConfigError([f"{box} is a group: a bundle is of one box"])
+        target.one_box(fleet, box)
         if path.exists():
             raise ConfigError([f"-o {path} is there already: give another name"])
         boxes = reach.connect(fleet, [box], packages=True, interrupted="")

@@ -48,7 +48,7 @@ def init(
     from gpufleet.schema import NAME
     from gpufleet.wheelhouse.items import FetchError
 
-    if not boxes and (serve or user):
+    if not boxes and (serve or user is not None):
         raise click.UsageError("--serve and --user are of boxes: give them with --box NAME=ADDRESS")
     refuse_what_is_there(folder, folder_files.files([], {}, {}))
     try:
@@ -80,7 +80,11 @@ def box(text: str, serve: list[str], user: str | None) -> tuple[str, dict[str, A
             example = "write NAME=ADDRESS, such as turing-1=192.168.1.11"
             raise ConfigError([f"--box {text!r}: {given!r} is no address; {example}"])
         data = found
-    if user:
+        if wrong := list(address.problems(data)):
+            raise ConfigError(f"--box {text!r}: {problem}" for problem in wrong)
+    if user is not None:
+        if wrong := list(address.problems({"ssh_user": user})):
+            raise ConfigError(f"--user {user!r}: {problem}" for problem in wrong)
         data.setdefault("ssh_user", user)
     if serve:
         data["serve"] = serve

@@ -15,7 +15,7 @@ from rich.table import Table
 from gpufleet import left_behind, removal, target, terminal
 from gpufleet.commands import reach
 from gpufleet.commands.folder import Wrong, configuration
-from gpufleet.errors import BOX_FAILED, DONE
+from gpufleet.errors import BOX_FAILED, DONE, ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.screen import screen
 
@@ -49,7 +49,10 @@ def remove(inventory: Path, what: str, models: bool, packages: bool, address: st
         fleet = reach.fleet_of(inventory)
         listed = {*fleet.boxes}
         left_behind.taken_in(fleet, what.partition("/")[0], address)
-        meant = target.parse(fleet, what)
+        try:
+            meant = target.parse(fleet, what)
+        except ConfigError as error:
+            raise ConfigError(_or_by_address(fleet, what, problem) for problem in error.problems) from None
         boxes = reach.connect(fleet, [meant.box], interrupted=INTERRUPTED)
         shown, who = reach.shown(fleet), f"{meant.box}/{meant.instance}" if meant.instance else meant.box
         if meant.box in boxes.facts and meant.box not in listed:
@@ -80,6 +83,13 @@ def remove(inventory: Path, what: str, models: bool, packages: bool, address: st
         reach.finish(boxes, shown, BOX_FAILED)
     ended(fleet, meant, found, done, boxes.facts[meant.box], meant.box in listed)
     reach.finish(boxes, shown, BOX_FAILED if done["failed"] else DONE)
+
+
+def _or_by_address(fleet: Fleet, what: str, problem: str) -> str:
+    """What is wrong with BOX[/INSTANCE]; of a name that nobody knows, also how such a box is removed."""
+    if what.partition("/")[0] in fleet.boxes or "is a group" in problem:
+        return problem
+    return f"{problem}. A box that is in the inventory no more: say where it is, --address [USER@]HOST[:PORT]"
 
 
 def refuse_another(
@@ -184,7 +194,11 @@ def forget(inventory: Path, box: str) -> None:
     with configuration():
         fleet = reach.fleet_of(inventory)
     if box in fleet.boxes:
-        raise Wrong(f"{box} is in the inventory; `gpufleet discover` looks at it anew")
+        raise Wrong(
+            f"{box} is in the inventory: take it out there first, then forget it; a box that stays is looked at "
+            f"anew by `gpufleet discover {reach.shown(fleet)} --limit {box}`"
+        )
     if not left_behind.forget(fleet, box):
-        raise Wrong(f"nothing is known of {box}; known and not in the inventory: {', '.join(left_behind.names(fleet))}")
+        left = ", ".join(left_behind.names(fleet)) or "none"
+        raise Wrong(f"nothing is known of {box}; known and not in the inventory: {left}")
     reach.say(f"{box}: forgotten; what is on it stays there")

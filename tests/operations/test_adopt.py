@@ -180,7 +180,9 @@ def test_a_box_that_cannot_be_looked_at(owner: Path, boxes: Boxes) -> None:
     assert done.exit_code == 1 and "one: it does not answer" in done.stderr and boxes.asked == []
 
 
-@pytest.mark.parametrize(("box", "said"), [("oen", "did you mean 'one'"), ("fleet", "name one box of it")])
+@pytest.mark.parametrize(
+    ("box", "said"), [("oen", "did you mean 'one'"), ("fleet", "is a group"), ("nobody", "there is no box 'nobody'")]
+)
 def test_a_call_that_names_no_box(owner: Path, boxes: Boxes, box: str, said: str) -> None:
     done = adopt(box=box)
     assert done.exit_code == 2 and said in done.stderr

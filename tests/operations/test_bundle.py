@@ -110,8 +110,9 @@ def test_a_box_that_fails_in_the_middle_leaves_the_rest(answering: Boxes) -> Non
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("nobody",), "--limit 'nobody' names no box and no group"),
-        (("fleet",), "fleet is a group: a bundle is of one box"),
+        (("nobody",), "there is no box 'nobody' in the inventory"),
+        (("fleet",), "'fleet' is a group; this is done on one box: name it"),
+        (("one/qwen",), "'one/qwen': this is done on a whole box; write one"),
         (("one", "-o", "deploy.py"), "is there already: give another name"),
         (("one", "-o", "nowhere/x.tar.gz"), "give a file in a folder that can be written"),
     ],

@@ -56,6 +56,10 @@ def test_a_wrong_configuration(tmp_path: Path, pages: dict[str, str], says: list
         (["--no-wait"], "--no-wait is not for fleets"),
         (["--parallel", "-1"], "--parallel is a number of boxes: 1 or more"),
         (["--data", "serve_arg=1"], "did you mean 'serve_args'?"),
+        (["--data", "ssh_port=99999"], "ssh_port is 99999; it must be 1 to 65535"),
+        (["--data", "ssh_port=ssh"], "ssh_port is 'ssh'; it must be 1 to 65535"),
+        (["--ssh-port", "99999"], "ssh_port is 99999; it must be 1 to 65535"),
+        (["--ssh-user", "a b"], "ssh_user is 'a b'"),
     ],
 )
 def test_a_wrong_call(tmp_path: Path, options: list[str], says: str) -> None:

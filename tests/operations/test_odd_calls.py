@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,15 @@ def test_catalogues_that_cannot_be_read(tmp_path: Path, page: str, text: str, sa
     path.write_text(head + text if page.startswith("stacks") else text)
     done = plan(tmp_path, "--topology", PAIR)
     assert done.returncode == 2 and says in done.stdout and "Traceback" not in done.stdout
+
+
+def test_python_runs_it_as_a_module(tmp_path: Path) -> None:
+    module = [sys.executable, "-m", "gpufleet"]
+    assert run(tmp_path, "--version", program=module).stdout == run(tmp_path, "--version", program=GPUFLEET).stdout
+    wrong = run(tmp_path, "plan", "--no-such", program=module)
+    assert wrong.returncode == 2 and wrong.stdout.startswith("Usage: gpufleet plan "), wrong.stdout
+    missing = run(tmp_path, "deploy", "no.py", "-y", program=module)
+    assert missing.returncode == 2 and missing.stdout.startswith("gpufleet: there is no inventory no.py")
 
 
 def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:

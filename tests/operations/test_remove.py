@@ -217,9 +217,19 @@ def test_a_box_that_was_taken_out_is_named_by_status_and_forgotten(full: Boxes) 
     assert line in gpufleet("plan").stderr
     assert gpufleet("forget", "one").output == "one: forgotten; what is on it stays there\n"
     assert line not in " ".join(gpufleet("status").output.split())
-    assert gpufleet("forget", "one").exit_code == 2
+    nothing = gpufleet("forget", "one")
+    assert nothing.exit_code == 2 and nothing.output.endswith("known and not in the inventory: none\n")
     wrong = gpufleet("forget", "second")
-    assert wrong.exit_code == 2 and "second is in the inventory" in wrong.output
+    assert (
+        wrong.exit_code == 2 and "second is in the inventory: take it out there first, then forget it" in wrong.output
+    )
+
+
+def test_a_name_that_nobody_knows_may_be_a_box_at_an_address(full: Boxes) -> None:
+    for word, by_address in (("nope", True), ("nope/qwen", True), ("fleet", False), ("one/a/b", False)):
+        done = gpufleet("remove", word)
+        assert done.exit_code == 2 and ("--address [USER@]HOST[:PORT]" in done.output) == by_address, done.output
+    assert full.called == []
 
 
 def test_a_path_is_no_name_of_a_box(full: Boxes) -> None:

@@ -182,6 +182,15 @@ def test_no_hub_is_asked_for_what_will_be_refused(tmp_path: Path, hub: Site) -> 
         (["--box", "a/b=192.0.2.1"], "a name is letters, digits"),
         ([*BOX, "--set", "mirors.hub=https://hub.example"], "did you mean 'mirrors'?"),
         ([*BOX, "--set", "stack=vllm-0"], "unknown stack 'vllm-0'"),
+        *(
+            (["--box", f"a=192.0.2.1:{port}"], f"ssh_port is {port}; it must be 1 to 65535")
+            for port in (0, 65536, 99999)
+        ),
+        (["--box", "a=me@you@192.0.2.1"], "'me@you@192.0.2.1' is no address"),
+        ([*BOX, "--user", "a b"], "--user 'a b': ssh_user is 'a b'"),
+        ([*BOX, "--user", ""], "--user '': ssh_user is ''"),
+        (["--user", ""], "give them with --box"),
+        *((["--box", f"{name}=192.0.2.1"], "give it another name") for name in ("fleet", "all", "home", "sm75", "cpu")),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path, arguments: list[str], says: str) -> None:

@@ -40,6 +40,18 @@ def test_a_good_inventory_has_its_boxes_and_settings(tmp_path: Path) -> None:
         (("a", {"ssh_hostname": "192.0.2.1", "serve": [{"modle": "x"}]}), ["'serve.0.modle'", "did you mean 'model'?"]),
         (("a; rm -rf /", {"ssh_hostname": "192.0.2.1"}), ["a name is letters"]),
         (17, ["17 is no box"]),
+        *(
+            (("a", {"ssh_hostname": "192.0.2.1", "ssh_port": port}), ["box a", f"ssh_port is {port}", "1 to 65535"])
+            for port in (0, -1, 65536, 99999, True)
+        ),
+        *(
+            (("a", {"ssh_hostname": "192.0.2.1", "ssh_user": user}), ["box a", f"ssh_user is {user!r}"])
+            for user in ("", "a b", "a:b", "-oProxyCommand=x")
+        ),
+        *(
+            ((name, {"ssh_hostname": "192.0.2.1"}), [f"box {name}: give it another name", "a group made by gpufleet"])
+            for name in ("fleet", "all", "home", "sm75", "cpu", "nvlink", "gpus2")
+        ),
     ],
 )
 def test_a_wrong_box_is_named_with_file_key_and_nearest_name(tmp_path: Path, box: object, says: list[str]) -> None:
@@ -143,11 +155,11 @@ def test_what_is_written_above_the_call_counts_as_it_was_at_the_call(tmp_path: P
     [
         ("upstairs", ["atic"], "group 'upstairs': 'atic' is no box; did you mean 'attic'?"),
         ("models", ["qwen3-0.6b"], "'qwen3-0.6b' is no box; known: attic, cellar (a list of anything else: call it _"),
-        ("sm75", ["attic"], "give it another name: sm75 is made by gpufleet, of the boxes with that trait"),
-        ("nvlink", TWO, "give it another name: nvlink is made by gpufleet"),
-        ("fleet", ["attic"], "give it another name: fleet is made by gpufleet, of all boxes"),
-        ("all", ["attic"], "give it another name: all is made by gpufleet, of all boxes"),
-        ("home", ["attic"], "give it another name: home is made by gpufleet, of all boxes"),
+        ("sm75", ["attic"], "give it another name: sm75 is a group made by gpufleet, of the boxes with that trait"),
+        ("nvlink", TWO, "give it another name: nvlink is a group made by gpufleet"),
+        ("fleet", ["attic"], "give it another name: fleet is a group made by gpufleet, of all boxes"),
+        ("all", ["attic"], "give it another name: all is a group made by gpufleet, of all boxes"),
+        ("home", ["attic"], "give it another name: home is a group made by gpufleet, of all boxes"),
         ("cellar", ["attic"], "give it another name: cellar is a box"),
         ("up", ("attic", "cellar"), "up is a tuple, which pyinfra takes for a group: call it _up"),
     ],

@@ -87,6 +87,20 @@ def test_without_an_address_it_has_to_be_given(later: Fleet) -> None:
         left_behind.taken_in(later, "turing-3", None)
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("192.0.2.99:99999", "ssh_port is 99999"),
+        ("192.0.2.99:0", "ssh_port is 0"),
+        ("a@b@192.0.2.99", "write"),
+        ("", "write"),
+    ],
+)
+def test_an_address_that_can_be_none_is_refused(later: Fleet, given: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"--address {given!r}: {says}"):
+        left_behind.taken_in(later, "turing-3", given)
+
+
 def test_an_address_of_a_listed_box_is_refused(later: Fleet) -> None:
     with pytest.raises(ConfigError, match="leave out --address"):
         left_behind.taken_in(later, "turing-1", "192.0.2.99")

@@ -11,7 +11,7 @@ from gpufleet.catalogue import Catalogue
 from gpufleet.errors import ConfigError
 from gpufleet.fleet import Fleet
 from gpufleet.plan import Box
-from gpufleet.target import Target, instances_of, parse, release_of
+from gpufleet.target import Target, instances_of, one_box, parse, release_of
 
 FACTS: dict[str, Any] = {
     "instances": {
@@ -41,6 +41,9 @@ def test_a_box_and_an_instance_of_one(fleet: Fleet) -> None:
         ("turing-3", "there is no box 'turing-3' in the inventory; did you mean 'turing-"),
         ("lab", "'lab' is a group; this is done on one box"),
         ("turing-1/", "names no instance"),
+        ("turing-1/a/b", "'turing-1/a/b' names no instance; write turing-1, or turing-1/INSTANCE"),
+        ("turing-1//", "names no instance"),
+        ("sm75", "'sm75' is a group; this is done on one box"),
         ("", "there is no box '' in the inventory; known: turing-1, turing-2"),
     ],
 )
@@ -48,6 +51,17 @@ def test_a_wrong_box_is_told_the_nearest(fleet: Fleet, word: str, said: str) -> 
     with pytest.raises(ConfigError) as caught:
         parse(fleet, word)
     assert said in str(caught.value)
+
+
+def test_a_whole_box_is_named_alone(fleet: Fleet) -> None:
+    assert one_box(fleet, "turing-1") == "turing-1"
+    for word, said in (
+        ("turing-1/qwen", "'turing-1/qwen': this is done on a whole box; write turing-1"),
+        ("lab", "'lab' is a group; this is done on one box: name it"),
+        ("turing-3", "there is no box 'turing-3' in the inventory; did you mean 'turing-"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            one_box(fleet, word)
 
 
 def test_a_box_means_all_that_it_serves() -> None:
