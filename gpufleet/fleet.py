@@ -8,6 +8,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from gpufleet import ssh_config
 from gpufleet.catalogue import Catalogue
 from gpufleet.errors import ConfigError, nearest
 from gpufleet.layers import Layer
@@ -47,7 +48,10 @@ class Fleet:
 
     def connection(self, name: str) -> dict[str, Any]:
         """pyinfra's data of a box. Host keys are checked, always: unknown ones are asked about before it connects."""
-        return {**self.addresses[name], "ssh_strict_host_key_checking": "yes"}
+        data = self.addresses[name]
+        if file := data.get("ssh_config_file"):  # of which pyinfra expands no ~, and passes over one that is not there
+            data = {**data, "ssh_config_file": ssh_config.expanded(file)}
+        return {**data, "ssh_strict_host_key_checking": "yes"}
 
     def _by_trait(self) -> dict[str, list[str]]:
         groups: dict[str, list[str]] = {}

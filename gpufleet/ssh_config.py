@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+USERS = "~/.ssh/config"
 _KEYWORD = re.compile(r"^\s*(\w+)(?:\s*=\s*|\s+)(.+?)\s*$")
 # What leads to a machine; a block of others (`Host *` with a user) names none.
 _LEADS = {"hostname", "proxycommand", "proxyjump"}
@@ -32,6 +33,58 @@ def leads(name: str, config: Path) -> bool:
     return False
 
 
+def expanded(path: str) -> str:
+    """`~` as the home that it means; as it is where there is none."""
+    try:
+        return str(Path(path).expanduser())
+    except RuntimeError:
+        return path
+
+
+def problem(config: Path, needed: bool) -> str:
+    """Why a config, or a file that it includes, cannot be used: the file, the cause, what to do; empty when all can.
+
+    + needed: whether it is wrong that it is not there
+    """
+    return next(_problems(config, needed, [config]), "")
+
+
+def _problems(config: Path, needed: bool, read: list[Path]) -> Iterator[str]:
+    """As pyinfra reads them, which wants UTF-8, and no file twice. + read: those that were read so far, with this"""
+    try:
+        text = config.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        number = error.object[: error.start].count(b"\n") + 1
+        yield f"{config}: line {number} is not UTF-8; write it anew in UTF-8 (iconv), or take that line out"
+        return
+    except (FileNotFoundError, NotADirectoryError) as error:
+        if needed:
+            yield f"{config}: {error.strerror}; put it there, or correct ssh_config_file"
+        return
+    except OSError as error:
+        yield f"{config} cannot be read: {error.strerror}; let your user read it (chmod, chown), or take it away"
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _KEYWORD.match(line)
+        if not found:
+            yield f"{config}: line {number} cannot be read: {line.strip()!r}; mend or remove it"
+        elif found.group(1).lower() == "include":
+            for path in _included(config, found.group(2)):
+                if path in read:
+                    yield f"{config}: line {number} includes {path}, which was read already; take one of the lines out"
+                elif not path.is_dir():
+                    read.append(path)
+                    yield from _problems(path, False, read)
+
+
+def _included(config: Path, value: str) -> Iterator[Path]:
+    for word in _words(value):
+        pattern = config.parent / expanded(word)
+        yield from sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor))))
+
+
 def _named(name: str, patterns: list[str]) -> bool:
     """As ssh_config(5) has it: a `!pattern` that fits outweighs all others."""
     if any(fnmatchcase(name, pattern[1:]) for pattern in patterns if pattern.startswith("!")):
@@ -53,11 +106,9 @@ def _lines(config: Path, above: frozenset[Path]) -> Iterator[tuple[str, str]]:
         if key != "include":
             yield key, value
             continue
-        for word in _words(value):
-            pattern = config.parent / Path(word).expanduser()
-            for path in sorted(Path(pattern.anchor).glob(str(pattern.relative_to(pattern.anchor)))):
-                if path not in above | {config}:
-                    yield from _lines(path, above | {config})
+        for path in _included(config, value):
+            if path not in above | {config}:
+                yield from _lines(path, above | {config})
 
 
 def _words(value: str) -> list[str]:

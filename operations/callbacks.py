@@ -11,8 +11,8 @@ from pyinfra.api.state import BaseStateCallback, State
 from gpufleet.errors import BoxError
 from gpufleet.report import Step
 from operations import quiet
-from operations.contact import remedy
 from operations.run import session
+from operations.unreachable import remedy
 
 
 class Callbacks(BaseStateCallback):

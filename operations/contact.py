@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import getpass
 import os
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from socket import gaierror
 from typing import Any, TextIO
 
 from paramiko import HostKeys, MissingHostKeyPolicy, PKey, SSHException
@@ -21,8 +19,12 @@ from pyinfra.api.exceptions import ConnectError, PyinfraError
 from pyinfra.connectors import ssh_util
 from pyinfra.connectors.ssh import SSHConnector
 from pyinfra.connectors.sshuserclient import SSHClient
+from pyinfra.connectors.sshuserclient import client as ssh_client
 
+from gpufleet import ssh_config
+from gpufleet.address import PORTS
 from gpufleet.errors import ConfigError
+from operations import unreachable
 
 CONNECT_SECONDS = 10
 confirmed: set[str] = set()  # boxes whose keys the user said yes to in this run
@@ -113,26 +115,6 @@ def _ask_terminal(question: str) -> str:
         return ""
 
 
-def remedy(box: str, data: Mapping[str, Any], cause: str) -> str:
-    """What to do about a connection that pyinfra could not make, by its words."""
-    address = data.get("ssh_hostname") or box
-    if "does not match" in cause:
-        port, file = data.get("ssh_port"), data.get("ssh_known_hosts_file")
-        entry = address if port in (None, 22) else shlex.quote(f"[{address}]:{port}")
-        forget = f"ssh-keygen -R {entry}" + (f" -f {shlex.quote(str(file))}" if file else "")
-        return (
-            f"if the box was installed anew, {forget} and compare the new key at the next deploy; if not, somebody is "
-            "between you and it"
-        )
-    if "private key" in cause.lower():
-        return "correct ssh_key, or ssh_key_password when the key has one"
-    if "Authentication" in cause or "authentication" in cause:
-        return f"check ssh_user and ssh_key, and that `ssh {address}` works"
-    if "known_hosts" in cause:
-        return "run this once in a terminal and confirm its key"
-    return f"check that it is on, and that `ssh {address}` works"
-
-
 def remember(item: Unknown) -> None:
     """Append a key to its known_hosts file."""
     item.known_hosts.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,8 +127,11 @@ def remember(item: Unknown) -> None:
 
 
 def keep_failures_apart() -> None:
-    """A key file that cannot be read ends pyinfra's whole run; like any failure to connect, it is to cost one box."""
-    original = SSHConnector.connect
+    """A key file that cannot be read ends pyinfra's whole run; like any failure to connect, it is to cost one box.
+
+    Why there is no connection is said in words that tell what to look at.
+    """
+    original, original_keys = SSHConnector.connect, ssh_client.get_host_keys
 
     def ask(prompt: str = "Password: ", stream: TextIO | None = None) -> str:
         if not sys.stdin.isatty():
@@ -156,26 +141,52 @@ def keep_failures_apart() -> None:
     def connect(self: SSHConnector) -> None:
         try:
             original(self)
-        except ConnectError:
-            raise
+        except ConnectError as error:
+            raise ConnectError(_words(self, error)) from error
         except PyinfraError as error:
             raise ConnectError(str(error)) from error
 
+    def host_keys(files: tuple[str, ...]) -> HostKeys:
+        """Of a file that is not there yet there is nothing to be said."""
+        keys: HostKeys = original_keys(tuple(file for file in files if Path(file).exists()))
+        return keys
+
     SSHConnector.connect = connect  # type: ignore[method-assign]
+    ssh_client.get_host_keys = host_keys
     ssh_util.getpass = ask
+
+
+def _words(connector: SSHConnector, error: ConnectError) -> str:
+    """Why there is no connection: pyinfra's own words hide what the system said."""
+    client, data = connector.client, connector.host.data.dict()
+    config = getattr(client, "_ssh_config", None) or {}
+    where = unreachable.place(
+        data.get("ssh_hostname") or connector.host.name, config.get("port") or data.get("ssh_port") or 22
+    )
+    told = error.__context__ and unreachable.cause(error.__context__, where, client)
+    return told or str(error.args[0])
 
 
 def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str], HostKeys]) -> Unknown | str | None:
     """The key of a box that nobody knows yet; a text: why the box is not there; None: known, or for pyinfra to say."""
     client = _LookingClient()
+    config_file = _ssh_config_of(data)
     port = int(data.get("ssh_port") or 0)
     arguments: dict[str, Any] = {"port": port} if port else {}
     try:
         hostname, config, _, _, files, _, _ = client.parse_config(
-            data.get("ssh_hostname") or box, dict(arguments), ssh_config_file=data.get("ssh_config_file")
+            data.get("ssh_hostname") or box, dict(arguments), ssh_config_file=config_file
         )
+    except ValueError as error:  # of a Port or a ConnectTimeout
+        raise ConfigError([f"{config_file or ssh_config.USERS}: what it says of {box} cannot be: {error}"]) from None
     except (OSError, SSHException, EOFError):  # a jump host that cannot be reached
         return None
+    config.update(arguments)  # stronger than the config, as pyinfra has it when it connects
+    where = unreachable.place(hostname, config["port"])
+    if config["port"] not in PORTS:
+        raise ConfigError(
+            [f"{config_file or ssh_config.USERS}: the Port of {box} is {config['port']}; it must be 1 to 65535"]
+        )
     if data.get("ssh_known_hosts_file"):
         files = (data["ssh_known_hosts_file"],)
     entry = hostname if config["port"] == 22 else f"[{hostname}]:{config['port']}"
@@ -184,7 +195,7 @@ def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str
     try:
         client.connect(
             data.get("ssh_hostname") or box,
-            _pyinfra_ssh_config_file=data.get("ssh_config_file"),
+            _pyinfra_ssh_config_file=config_file,
             _pyinfra_ssh_known_hosts_file=os.devnull,
             timeout=seconds,
             allow_agent=False,
@@ -193,15 +204,27 @@ def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str
         )
     except _Seen as seen:
         return Unknown(box, entry, seen.key, _at_home(files[0]))
-    except OSError as error:
+    except (OSError, SSHException, EOFError) as error:
         if data.get("ssh_connect_retries"):  # it may come up while pyinfra tries again
             return None
-        return f"Could not {'resolve hostname' if isinstance(error, gaierror) else 'connect'} ({error})"
-    except (SSHException, EOFError):
-        return None
+        return unreachable.cause(error, where, client) or None
     finally:
         client.close()
     return None
+
+
+def _ssh_config_of(data: Mapping[str, Any]) -> str | None:
+    """The box's own ssh config; None: the user's. Raises ConfigError when the one that counts cannot be read."""
+    own = data.get("ssh_config_file")
+    file = _at_home(own) if own else Path(ssh_config.expanded(ssh_config.USERS))
+    if problem := _config_problem(file, bool(own)):
+        raise ConfigError([problem])
+    return str(file) if own else None
+
+
+@cache
+def _config_problem(file: Path, own: bool) -> str:
+    return ssh_config.problem(file, needed=own)
 
 
 def _at_home(file: str) -> Path:
@@ -209,7 +232,7 @@ def _at_home(file: str) -> Path:
     try:
         return Path(file).expanduser()
     except RuntimeError:
-        raise ConfigError([f"{file}: this user has no home: set HOME, or ssh_known_hosts_file of the boxes"]) from None
+        raise ConfigError([f"{file}: this user has no home: set HOME, or give whole paths"]) from None
 
 
 def _keys(file: str) -> HostKeys:

@@ -31,8 +31,9 @@ from gpufleet.inventory import SSH_KEYS
 from gpufleet.kept import problem
 from gpufleet.terminal import plain
 from operations import remote, transport, wanted
-from operations.contact import first_contact, keep_failures_apart, remedy
+from operations.contact import first_contact, keep_failures_apart
 from operations.run import session
+from operations.unreachable import remedy
 from operations.wanted import Wanted
 
 AT_ONCE = 50

@@ -24,8 +24,9 @@ from pyinfra.api.host import Host
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
 from operations import discovery, lease, remote, transport, wanted
-from operations.contact import keep_failures_apart, remedy
+from operations.contact import keep_failures_apart
 from operations.errand_lock import Lock
+from operations.unreachable import remedy
 from operations.wanted import Wanted
 
 AT_ONCE = 50

@@ -23,6 +23,7 @@ from gpufleet.doctoring import Seen
 from gpufleet.errors import INTERRUPTED, BoxError
 from gpufleet.fleet import Fleet
 from operations import become, contact, kit_in_memory, transport, wanted
+from operations.unreachable import remedy
 from operations.wanted import Wanted
 
 AT_ONCE = 50
@@ -48,7 +49,7 @@ class Boxes:
         for stranger in strangers:
             self.seen[stranger.box].ended("host key", *_stranger(stranger))
         for name, cause in gone.items():
-            self.seen[name].ended("ssh", cause, contact.remedy(name, addresses[name], cause))
+            self.seen[name].ended("ssh", cause, remedy(name, addresses[name], cause))
         state = State(Inventory(([(name, fleet.connection(name)) for name in names], {})), Config())
         state.cwd = str(Path.cwd())
         self.hosts: dict[str, Host] = {host.name: host for host in state.inventory}
@@ -95,7 +96,7 @@ class Boxes:
         except ConnectError as error:
             cause = str(error.args[0])
             step = "host key" if "does not match" in cause else "ssh"
-            seen.ended(step, cause, contact.remedy(host.name, self.fleet.addresses[host.name], cause))
+            seen.ended(step, cause, remedy(host.name, self.fleet.addresses[host.name], cause))
         except BoxError as error:
             seen.ended(seen.step, error.cause, error.remedy)
         except Exception as error:  # whatever it is, it is this box's; the others go on

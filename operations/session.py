@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -57,6 +58,8 @@ def install() -> None:
     if deploys and not (params.get("yes") or params.get("dry") or params.get("json_output") or sys.stdin.isatty()):
         raise Stop("there is no terminal to confirm the changes in: add -y, or --dry to see them only", WRONG)
     session.deploys, session.limit, session.exclude = deploys, _words(params, "limit"), _words(params, "exclude")
+    if not params.get("debug_all"):
+        logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # why a box is not there is said once, by us
     ending.install()
     _keep_overrides()
     keep_failures_apart()
