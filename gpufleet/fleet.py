@@ -49,7 +49,7 @@ class Fleet:
     def connection(self, name: str) -> dict[str, Any]:
         """pyinfra's data of a box. Host keys are checked, always: unknown ones are asked about before it connects."""
         data = self.addresses[name]
-        if file := data.get("ssh_config_file"):  # of which pyinfra expands no ~, and passes over one that is not there
+        if file := data.get("ssh_config_file"):  # pyinfra expands no ~ of it
             data = {**data, "ssh_config_file": ssh_config.expanded(file)}
         return {**data, "ssh_strict_host_key_checking": "yes"}
 

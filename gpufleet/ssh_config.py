@@ -41,15 +41,15 @@ def expanded(path: str) -> str:
         return path
 
 
-def problem(config: Path, needed: bool) -> str:
+def problem(config: Path) -> str:
     """Why a config, or a file that it includes, cannot be used: the file, the cause, what to do; empty when all can.
 
-    + needed: whether it is wrong that it is not there
+    One that is not there has nothing to say, as pyinfra has it.
     """
-    return next(_problems(config, needed, [config]), "")
+    return next(_problems(config, [config]), "")
 
 
-def _problems(config: Path, needed: bool, read: list[Path]) -> Iterator[str]:
+def _problems(config: Path, read: list[Path]) -> Iterator[str]:
     """As pyinfra reads them, which wants UTF-8, and no file twice. + read: those that were read so far, with this"""
     try:
         text = config.read_text(encoding="utf-8")
@@ -57,9 +57,7 @@ def _problems(config: Path, needed: bool, read: list[Path]) -> Iterator[str]:
         number = error.object[: error.start].count(b"\n") + 1
         yield f"{config}: line {number} is not UTF-8; write it anew in UTF-8 (iconv), or take that line out"
         return
-    except (FileNotFoundError, NotADirectoryError) as error:
-        if needed:
-            yield f"{config}: {error.strerror}; put it there, or correct ssh_config_file"
+    except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
         yield f"{config} cannot be read: {error.strerror}; let your user read it (chmod, chown), or take it away"
@@ -76,7 +74,7 @@ def _problems(config: Path, needed: bool, read: list[Path]) -> Iterator[str]:
                     yield f"{config}: line {number} includes {path}, which was read already; take one of the lines out"
                 elif not path.is_dir():
                     read.append(path)
-                    yield from _problems(path, False, read)
+                    yield from _problems(path, read)
 
 
 def _included(config: Path, value: str) -> Iterator[Path]:

@@ -12,13 +12,14 @@ from gpufleet.errors import BoxError
 from gpufleet.report import Step
 from operations import quiet
 from operations.run import session
-from operations.unreachable import remedy
 
 
 class Callbacks(BaseStateCallback):
     @staticmethod
     def host_connect_error(state: State, host: Host, error: Exception) -> None:
         """pyinfra reports a box that cannot be reached in several lines; here it becomes one with a remedy."""
+        from operations.unreachable import remedy  # most runs do not need it
+
         cause = " ".join(str(error).split())
         session.failed(BoxError(host.name, cause, remedy(host.name, host.data.dict(), cause)))
 

@@ -24,7 +24,6 @@ from pyinfra.connectors.sshuserclient import client as ssh_client
 from gpufleet import ssh_config
 from gpufleet.address import PORTS
 from gpufleet.errors import ConfigError
-from operations import unreachable
 
 CONNECT_SECONDS = 10
 confirmed: set[str] = set()  # boxes whose keys the user said yes to in this run
@@ -160,11 +159,15 @@ def _words(connector: SSHConnector, error: ConnectError) -> str:
     """Why there is no connection: pyinfra's own words hide what the system said."""
     client, data = connector.client, connector.host.data.dict()
     config = getattr(client, "_ssh_config", None) or {}
-    where = unreachable.place(
-        data.get("ssh_hostname") or connector.host.name, config.get("port") or data.get("ssh_port") or 22
-    )
-    told = error.__context__ and unreachable.cause(error.__context__, where, client)
-    return told or str(error.args[0])
+    host, port = data.get("ssh_hostname") or connector.host.name, config.get("port") or data.get("ssh_port") or 22
+    return _cause(error.__context__, host, port, client) or str(error.args[0])
+
+
+def _cause(error: BaseException | None, host: str, port: Any, client: Any) -> str:
+    """Empty where pyinfra's words do."""
+    from operations import unreachable  # most runs do not need it
+
+    return unreachable.cause(error, unreachable.place(host, port), client) if error else ""
 
 
 def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str], HostKeys]) -> Unknown | str | None:
@@ -182,7 +185,6 @@ def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str
     except (OSError, SSHException, EOFError):  # a jump host that cannot be reached
         return None
     config.update(arguments)  # stronger than the config, as pyinfra has it when it connects
-    where = unreachable.place(hostname, config["port"])
     if config["port"] not in PORTS:
         raise ConfigError(
             [f"{config_file or ssh_config.USERS}: the Port of {box} is {config['port']}; it must be 1 to 65535"]
@@ -207,7 +209,7 @@ def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str
     except (OSError, SSHException, EOFError) as error:
         if data.get("ssh_connect_retries"):  # it may come up while pyinfra tries again
             return None
-        return unreachable.cause(error, where, client) or None
+        return _cause(error, hostname, config["port"], client) or None
     finally:
         client.close()
     return None
@@ -217,14 +219,14 @@ def _ssh_config_of(data: Mapping[str, Any]) -> str | None:
     """The box's own ssh config; None: the user's. Raises ConfigError when the one that counts cannot be read."""
     own = data.get("ssh_config_file")
     file = _at_home(own) if own else Path(ssh_config.expanded(ssh_config.USERS))
-    if problem := _config_problem(file, bool(own)):
+    if problem := _config_problem(file):
         raise ConfigError([problem])
     return str(file) if own else None
 
 
 @cache
-def _config_problem(file: Path, own: bool) -> str:
-    return ssh_config.problem(file, needed=own)
+def _config_problem(file: Path) -> str:
+    return ssh_config.problem(file)
 
 
 def _at_home(file: str) -> Path:

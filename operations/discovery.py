@@ -33,7 +33,6 @@ from gpufleet.terminal import plain
 from operations import remote, transport, wanted
 from operations.contact import first_contact, keep_failures_apart
 from operations.run import session
-from operations.unreachable import remedy
 from operations.wanted import Wanted
 
 AT_ONCE = 50
@@ -112,7 +111,11 @@ def _interrupted(number: int, frame: FrameType | None) -> None:
 
 def _facts_or_error(name: str, address: Mapping[str, Any], seen: Seen) -> dict[str, Any] | BoxError:
     if seen.facts is None:
-        return seen.failure or BoxError(name, seen.unreachable, remedy(name, address, seen.unreachable))
+        if seen.failure:
+            return seen.failure
+        from operations.unreachable import remedy  # most runs do not need it
+
+        return BoxError(name, seen.unreachable, remedy(name, address, seen.unreachable))
     if wrong := known.telling(seen.facts) and problem(known.stable(seen.facts)):
         return BoxError(name, f"its answer is not as facts have to be ({wrong}), and was not kept", "report this")
     if known.telling(seen.facts):

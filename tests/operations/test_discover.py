@@ -106,7 +106,7 @@ def test_discover_with_a_box_that_is_off(three: Boxes, tmp_path: Path) -> None:
     three.off.add("ampere-1")
     done = run(folder, "discover", "inventory/home.py", program=GPUFLEET)
     assert done.returncode == 1, done.stdout
-    assert "is on" in line(done.stdout, "ampere-1").lower() and "Traceback" not in done.stdout
+    assert "does not speak SSH" in line(done.stdout, "ampere-1") and "Traceback" not in done.stdout
     assert three.cached(folder, "turing-1") and three.cached(folder, "cpu-1")
 
 

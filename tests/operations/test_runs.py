@@ -105,7 +105,7 @@ def test_an_unreachable_box_stops_no_other(three: Boxes, tmp_path: Path, option:
     done = deploy(folder, option)
     assert done.returncode == 1, done.stdout
     assert state(done.stdout, "turing-1") == state(done.stdout, "cpu-1") == "nothing to do"
-    assert state(done.stdout, "ampere-1") == "failed" and "is on" in line(done.stdout, "ampere-1")
+    assert state(done.stdout, "ampere-1") == "failed" and "does not speak SSH" in line(done.stdout, "ampere-1")
     assert {name: count - before.get(name, 0) for name, count in three.logins.items() if name != "ampere-1"} == {
         "turing-1": 1,
         "cpu-1": 1,

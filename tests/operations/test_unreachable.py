@@ -143,11 +143,6 @@ def test_an_ssh_config_that_cannot_be(tmp_path: Path, text: str | None, says: st
     assert code == 2 and says in told and ".ssh/config" in told, told
 
 
-def test_an_own_ssh_config_that_is_not_there(tmp_path: Path) -> None:
-    code, text = said(fleet(tmp_path, ssh_config_file="/none/config"), ("doctor",))
-    assert code == 2 and "/none/config: No such file or directory; put it there, or correct ssh_config_file" in text
-
-
 @pytest.mark.parametrize(
     ("data", "command"),
     [
