@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
+from pyinfra_cli.cli import cli
 
+from gpufleet.commands import deploy as deploy_command
 from tests.command import GPUFLEET, PYINFRA, REPOSITORY, deploy, owners_folder, run
 
 # Nobody answers there (RFC 5737): a test that got so far would wait for the connection to time out and exit with 1.
@@ -76,8 +79,10 @@ def test_a_run_has_one_inventory_and_one_deploy_file(tmp_path: Path, more: str, 
     words = ("inventory/home.py", more, "-y") if "deploy" in program else ("-y", "inventory/home.py", more, "deploy.py")
     done = run(folder, *words, program=program)
     assert done.returncode == 2 and "Traceback" not in done.stdout, done.stdout
-    second = "inventory/home.py" if "deploy" in program else more
-    assert f"a run has one inventory and one deploy file, not {second}, deploy.py" in done.stdout
+    said = f"a run has one inventory and one deploy file, not {more}, deploy.py"
+    if "deploy" in program:
+        said = f"a run has one inventory and its folder's deploy.py, not {more} besides"
+    assert said in done.stdout
     assert "run each by itself" in done.stdout and "Connecting to hosts" not in done.stdout
 
 
@@ -121,3 +126,19 @@ def test_gpufleet_deploy_runs_from_anywhere_and_keeps_the_exit_code(tmp_path: Pa
         (tmp_path / "x.py").write_text(INVENTORY)
         done = run(tmp_path, "deploy", path, program=GPUFLEET)
         assert done.returncode == 2 and says in done.stdout, done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [["-y", "--limit", "bx-1", "inventory/home.py"], ["--dry", "inventory/home.py", "-vv", "--limit=bx-1"]]
+)
+def test_options_stand_on_both_sides_of_the_inventory(tmp_path: Path, words: list[str]) -> None:
+    done = run(owners_folder(tmp_path, INVENTORY), "deploy", *words, program=GPUFLEET)
+    assert done.returncode == 2 and "--limit 'bx-1' names no box and no group" in done.stdout, done.stdout
+
+
+def test_the_options_of_a_deploy_are_pyinfras() -> None:
+    found = {name: option for option in cli.params if isinstance(option, click.Option) for name in option.opts}
+    assert set(found) == deploy_command.FLAGS | deploy_command.NUMBERS | deploy_command.TEXTS
+    flags = {name for name, option in found.items() if option.is_flag or option.count}
+    assert flags == deploy_command.FLAGS
+    assert {name for name in set(found) - flags if found[name].type is click.INT} == deploy_command.NUMBERS
