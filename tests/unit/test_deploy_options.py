@@ -29,10 +29,10 @@ def test_options_keep_their_values_wherever_the_inventory_is(words: list[str]) -
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([HOME, "--lmit", "x"], "No such option: --lmit Did you mean --limit?"),
-        (["--lmit=x", HOME], "No such option: --lmit Did you mean --limit?"),
-        (["-h"], "Did you mean --help?"),
-        ([HOME, "-yz"], "No such option: -yz"),
+        ([HOME, "--lmit", "x"], "No such option '--lmit'; did you mean '--limit'?"),
+        (["--lmit=x", HOME], "No such option '--lmit'; did you mean '--limit'?"),
+        (["-h"], "No such option '-h'; did you mean '--help'?"),
+        ([HOME, "-yz"], "No such option '-yz'"),
         ([HOME, "--limit"], "Option '--limit' requires an argument."),
         ([HOME, "--dry=1"], "Option '--dry' does not take a value."),
         ([HOME, "--parallel", "two"], "Option '--parallel': 'two' is not a number."),
