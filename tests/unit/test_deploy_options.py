@@ -31,7 +31,7 @@ def test_options_keep_their_values_wherever_the_inventory_is(words: list[str]) -
     [
         ([HOME, "--lmit", "x"], "No such option '--lmit'; did you mean '--limit'?"),
         (["--lmit=x", HOME], "No such option '--lmit'; did you mean '--limit'?"),
-        (["-h"], "No such option '-h'; did you mean '--help'?"),
+        ([HOME, "-z"], "No such option '-z'; did you mean '--help'?"),
         ([HOME, "-yz"], "No such option '-yz'"),
         ([HOME, "--limit"], "Option '--limit' requires an argument."),
         ([HOME, "--dry=1"], "Option '--dry' does not take a value."),
