@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from paramiko import AuthenticationException, SSHException
+from paramiko.ssh_exception import NoValidConnectionsError
 
-from operations.unreachable import login, remedy
+from operations.unreachable import cause, login, place, remedy
 from tests.command import GPUFLEET, owners_folder, run
 
 COMMANDS = [("doctor",), ("discover",), ("status",), ("deploy", "-y")]
@@ -155,5 +159,44 @@ def test_an_ssh_config_that_cannot_be(tmp_path: Path, text: str | None, says: st
 )
 def test_the_command_that_logs_in(data: dict[str, Any], command: str) -> None:
     assert login("hole", data) == command
-    for cause in ("Could not connect to x: timed out", "Authentication error (username=me)"):
-        assert f"`{command}` works" in remedy("hole", data, cause)
+    for why in ("Could not connect to x: timed out", "Authentication error (username=me)"):
+        assert f"`{command}` works" in remedy("hole", data, why)
+
+
+def client(version: str = "", **config: Any) -> Any:
+    """pyinfra's, after an error; `version` is what sshd said of itself."""
+    return SimpleNamespace(get_transport=lambda: SimpleNamespace(remote_version=version), _ssh_config=config)
+
+
+BANNER = SSHException("Error reading SSH protocol banner[Errno 104] Connection reset by peer")
+REFUSED = NoValidConnectionsError(
+    {("::1", 9, 0, 0): OSError(errno.ECONNREFUSED, "x"), ("127.0.0.1", 9): OSError(errno.EHOSTUNREACH, "x")}
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "of", "says"),
+    [
+        (BANNER, client(), "something listens on b:9 and does not speak SSH"),
+        (BANNER, client(sock=object()), "no SSH comes from b:9 by way of the ProxyCommand or ProxyJump"),
+        (SSHException("No existing session"), client("SSH-2.0-x"), "broke the connection off before the login"),
+        (EOFError(), client("SSH-2.0-x"), "broke the connection off before the login"),
+        (REFUSED, client(), "Could not connect to [::1]:9, 127.0.0.1:9: connection refused, no route to host"),
+        (TimeoutError("timed out"), None, "Could not connect to b:9: timed out"),
+        (OSError(errno.ENETUNREACH, "x"), None, "Could not connect to b:9: network is unreachable"),
+        (
+            socket.gaierror(-2, "Name or service not known"),
+            None,
+            "Could not resolve hostname (Name or service not known)",
+        ),
+    ],
+)
+def test_the_words_for_an_error(error: BaseException, of: Any, says: str) -> None:
+    assert says in cause(error, place("b", 9), of)
+
+
+@pytest.mark.parametrize(
+    "error", [AuthenticationException("no"), SSHException("StrictPolicy: No host key"), ValueError()]
+)
+def test_other_errors_keep_pyinfras_words(error: BaseException) -> None:
+    assert cause(error, place("2001:db8::7", 22), client("SSH-2.0-x")) == ""
