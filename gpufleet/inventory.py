@@ -111,19 +111,21 @@ def _raised(path: Path, error: Exception) -> str:
     """What an inventory's own code raised, with the last line of that file on the way there."""
     if isinstance(error, PermissionError):
         return paths.unreadable(error.filename or path, error)
-    with suppress(OSError):
-        if b"by_traits" not in path.read_bytes():
-            return _no_inventory(path)
     where, trace = str(path), error.__traceback__
     while trace is not None and not isinstance(error, SyntaxError):  # which says its line itself
         if trace.tb_frame.f_code.co_filename == str(path):
             where = f"{path}: line {trace.tb_lineno}"
         trace = trace.tb_next
-    return f"{where}: {type(error).__name__}: {error}"
+    said = f"{where}: {type(error).__name__}: {error}"
+    with suppress(OSError):
+        if b"by_traits" not in path.read_bytes():
+            of_pyinfra = path.name in ("deploy.py", "config.py")  # whose errors here say nothing
+            return _no_inventory(path) if of_pyinfra else f"{said}; {_no_inventory(path)}"
+    return said
 
 
 def _no_inventory(path: Path) -> str:
-    others = paths.inventories(Path.cwd())
+    others = [paths.as_given(each) for each in paths.inventories(Path.cwd()) if each != path.resolve()]
     mend = f"give {' or '.join(map(str, others))}" if others else "`gpufleet init DIR` makes a folder with one"
     return f"{paths.as_given(path.resolve())} is no inventory: it does not call gpufleet.inventory.by_traits; {mend}"
 

@@ -126,7 +126,7 @@ def test_discover_keeps_what_was_known_when_the_driver_fails(three: Boxes, tmp_p
     [
         (["inventory/hom.py"], "there is no inventory inventory/hom.py"),
         (["inventory/home.py", "--limit", "turing-l"], "did you mean 'turing-1'?"),
-        (["inventory/broken.py"], "inventory/broken.py: ZeroDivisionError"),
+        (["inventory/broken.py"], "inventory/broken.py: line 1: ZeroDivisionError"),
         (["inventory/plain.py"], "does not call gpufleet.inventory.by_traits"),
         (["inventory/wrong.py"], "inventory/wrong.py: box a: unknown key 'ssh_host'"),
     ],
