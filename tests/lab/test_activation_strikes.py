@@ -16,8 +16,8 @@ from tests.lab.rollouts import HOME, Fleet
 from tests.lab.strikes import STRIKES, Point, Target, at_once, struck, struck_at_random
 from tests.lab.support import small_lab, started, wait_for
 
-# Minutes of the default run, which has to end within forty: there test_interrupted strikes a box, and unit tests stop
-# an activation at each of its moments.
+# Minutes of the default run, which has to end within forty: there unit tests stop an activation at each of its
+# moments.
 pytestmark = [pytest.mark.lab, pytest.mark.large]
 
 BOXES = ["lab-1", "lab-2", "lab-3"]

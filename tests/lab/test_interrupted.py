@@ -15,7 +15,8 @@ import pytest
 from lab import state
 from tests.lab.support import SmallLab, deploy, small_lab, started, wait_for
 
-pytestmark = pytest.mark.lab
+# Minutes of the default run, which has to end within forty: there unit tests stop an activation at each of its moments.
+pytestmark = [pytest.mark.lab, pytest.mark.large]
 
 BOX = "lab-1"
 UNIT = "gpufleet-lab-tiny.service"
@@ -111,7 +112,7 @@ STRIKES = [
     ([" files to come"], interrupt),
     (["installing uv"], power_cut),
     (["making the virtual environment"], power_cut),
-    pytest.param(["verifying vllm-0.27.1-cpu"], power_cut, marks=pytest.mark.large),
+    (["verifying vllm-0.27.1-cpu"], power_cut),
     (["putting lab-tiny in place"], power_cut),
     (["starting gpufleet-lab-tiny"], power_cut),
     (["is starting (", "waiting for another change on this box: gpufleet resume"], interrupt),
@@ -142,7 +143,7 @@ def test_then_it_converges_and_is_quiet(lab: SmallLab, folder: Path) -> None:
     assert (again.code, again.state(BOX)) == (0, "serving, nothing to do"), again.output
 
 
-@pytest.mark.parametrize("strike", [pytest.param(kill, marks=pytest.mark.large), power_cut])
+@pytest.mark.parametrize("strike", [kill, power_cut])
 def test_an_upgrade_struck_at_its_start_converges(
     lab: SmallLab, folder: Path, strike: Callable[[Run, SmallLab], None]
 ) -> None:

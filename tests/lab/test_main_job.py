@@ -153,6 +153,7 @@ def test_exactly_what_was_spoilt_is_named_and_put_right(lab: SmallLab, folder: P
     assert [deploy(folder).state(name) for name in BOXES] == ["serving, nothing to do"] * 3
 
 
+@pytest.mark.large
 def test_a_unit_that_was_overwritten_is_put_right(lab: SmallLab, folder: Path) -> None:
     before = pids(lab)
     lab.sh(
@@ -168,6 +169,7 @@ def test_a_unit_that_was_overwritten_is_put_right(lab: SmallLab, folder: Path) -
     assert {name: pids(lab)[name] == before[name] for name in BOXES} == {"lab-1": False, "lab-2": True, "lab-3": True}
 
 
+@pytest.mark.large
 def test_a_release_that_does_not_serve_is_put_back(lab: SmallLab, folder: Path) -> None:
     before = pids(lab)
     good = lab.sh("lab-3", f"readlink {HOME}/current")

@@ -147,6 +147,7 @@ def test_one_copy_comes_from_outside_and_leaves_the_controller(three: ModelFleet
     one_copy(three)
 
 
+@pytest.mark.large
 def test_a_flipped_bit_is_found_and_one_piece_comes_again(three: ModelFleet) -> None:
     one_piece(three, "lab-2")
 

@@ -195,6 +195,7 @@ def test_a_box_that_was_taken_out_of_the_inventory_is_named_and_removed(lab: Sma
     page.write_text(both)
 
 
+@pytest.mark.large
 def test_a_box_that_is_off_is_an_error(lab: SmallLab, folder: Path) -> None:
     lab("kill", CPU)
     try:

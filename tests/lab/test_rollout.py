@@ -61,7 +61,7 @@ BAD = {
 }
 
 
-IN_SECONDS = ("fail-completions", "never-ready")
+IN_SECONDS = ("fail-completions",)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +162,7 @@ def downloads(fleet: Fleet) -> int:
     return (fleet.lab.where.home / "http.log").read_text().count('"GET ')
 
 
+@pytest.mark.large
 def test_then_it_is_held_until_that_is_undone(fleet: Fleet) -> None:
     before, pids = fleet.releases(), fleet.pids()
     fleet.want(**SETTINGS, serve_args={"max-num-seqs": 4}, serve_env={"STANDIN_START_SECONDS": "4"})

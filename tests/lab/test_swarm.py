@@ -134,6 +134,7 @@ def test_one_copy_leaves_the_controller_and_a_second_run_moves_nothing(lab: Smal
     assert set(map(str, again["came"].values())) == {"{}"}
 
 
+@pytest.mark.large
 def test_a_peer_that_is_killed_in_the_middle(lab: SmallLab, files: Files) -> None:
     run = Run(lab, files, FIVE)
     killed: list[str] = []
@@ -191,6 +192,7 @@ def test_a_file_that_went_bad_on_a_disk_is_made_good(lab: SmallLab, files: Files
     whole(lab, files, names)
 
 
+@pytest.mark.large
 def test_a_killed_controller_goes_on_where_it_was(lab: SmallLab, tmp_path: Path) -> None:
     files = Files(tmp_path, [150 * MIB])
     run = Run(lab, files, ["lab-1"])
