@@ -103,7 +103,7 @@ def from_file(path: Path) -> Fleet:
     except Exception as error:  # an owner's file can raise anything
         raise ConfigError([_raised(path, error)]) from error
     if not _current:
-        raise ConfigError([_no_inventory(path)])
+        raise ConfigError([no_inventory(path)])
     return current()
 
 
@@ -120,11 +120,12 @@ def _raised(path: Path, error: Exception) -> str:
     with suppress(OSError):
         if b"by_traits" not in path.read_bytes():
             of_pyinfra = path.name in ("deploy.py", "config.py")  # whose errors here say nothing
-            return _no_inventory(path) if of_pyinfra else f"{said}; {_no_inventory(path)}"
+            return no_inventory(path) if of_pyinfra else f"{said}; {no_inventory(path)}"
     return said
 
 
-def _no_inventory(path: Path) -> str:
+def no_inventory(path: Path) -> str:
+    """That a file does not hand its boxes to gpufleet, and which one does."""
     others = [paths.as_given(each) for each in paths.inventories(Path.cwd()) if each != path.resolve()]
     mend = f"give {' or '.join(map(str, others))}" if others else "`gpufleet init DIR` makes a folder with one"
     return f"{paths.as_given(path.resolve())} is no inventory: it does not call gpufleet.inventory.by_traits; {mend}"

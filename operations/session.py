@@ -61,7 +61,7 @@ def install() -> None:
     if not params.get("debug_all"):
         logging.getLogger("paramiko").setLevel(logging.CRITICAL)  # why a box is not there is said once, by us
     ending.install()
-    _keep_overrides()
+    _keep_overrides(wanted)
     keep_failures_apart()
     transport.install()
     order.install()
@@ -73,13 +73,19 @@ def installed() -> bool:
     return bool(_installed)
 
 
-def _keep_overrides() -> None:
-    """What --data, --ssh-user, --ssh-password-prompt and the like come to, as pyinfra hands it to the inventory."""
+def _keep_overrides(wanted: str) -> None:
+    """What --data, --ssh-user, --ssh-password-prompt and the like come to, as pyinfra hands it to the inventory.
+
+    An inventory that hands no boxes to gpufleet is refused when it was read.
+    """
     original = pyinfra_cli.cli.make_inventory
 
     def make_inventory(*args: Any, **kwargs: Any) -> Any:
         session.overrides = dict(kwargs.get("override_data") or {})
-        return original(*args, **kwargs)
+        found = original(*args, **kwargs)
+        if session.deploys and session.fleet is None and wanted.endswith(".py"):
+            raise Stop(inventory.no_inventory(Path(wanted)), WRONG)
+        return found
 
     pyinfra_cli.cli.make_inventory = make_inventory
 

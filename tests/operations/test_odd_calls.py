@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.command import GPUFLEET, REPOSITORY, owners_folder, run
+from tests.command import GPUFLEET, PYINFRA, REPOSITORY, owners_folder, run
 from tests.unit.fleets import gpu_facts
 
 PAIR = str(REPOSITORY / "lab" / "topologies" / "dual-2080ti-nv2.json")
@@ -154,3 +154,15 @@ def test_output_in_a_small_alphabet(tmp_path: Path) -> None:
     owners_folder(tmp_path, f"{HEAD}by_traits([('a', 1)])\n")
     done = plan(tmp_path, "inventory/home.py", PYTHONIOENCODING="ascii")
     assert done.returncode == 2 and "is no box" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", 'boxes = [("a", {"ssh_hostname": "127.0.0.1"})]\n'])
+@pytest.mark.parametrize("program", [PYINFRA, (*GPUFLEET, "deploy")], ids=["pyinfra", "gpufleet deploy"])
+def test_a_deploy_of_what_is_no_inventory(tmp_path: Path, program: Any, text: str) -> None:
+    owners_folder(tmp_path, INVENTORY)
+    (tmp_path / "inventory/other.py").write_text(text)
+    words = ("inventory/other.py", "--dry") + (("deploy.py",) if program == PYINFRA else ())
+    done = run(tmp_path, *words, program=program)
+    assert done.returncode == 2 and "Traceback" not in done.stdout, done.stdout
+    says = "inventory/other.py is no inventory: it does not call gpufleet.inventory.by_traits; give "
+    assert says in done.stdout and "inventory/home.py" in done.stdout
