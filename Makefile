@@ -19,7 +19,7 @@ test-unit: .venv/ready
 test-operations: .venv/ready
 	$(PYTHON) -m pytest tests/operations
 
-large: .venv/ready # environments of several GB, made once
+large: .venv/ready # what takes minutes each, or environments of several GB, made once: some hours
 	$(PYTHON) -m pytest -m large tests
 
 bench: .venv/ready # an hour or two of a quiet machine; a part of it: make bench BENCH="--boxes 8 --rounds 3 --delay 0"
