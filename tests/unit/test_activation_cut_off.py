@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,14 @@ class Cutter:
         shutil.rmtree(self.box.root)
         shutil.copytree(self.start, self.box.root, symlinks=True)
 
+    def each_moment(self, going_on: str) -> Iterator[list[str]]:
+        """The action is cut off at one moment after another, and gone on with: the instances of which that was so."""
+        for moment in range(self.count):
+            self.again()
+            assert self.box.stopped_at(moment, self.action)
+            GOING_ON[going_on](self.box)
+            yield list(resume.run({})["resumed"])
+
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
@@ -136,11 +144,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Machine) -> None:
     cutter = Cutter(scenario, machine)
     ended = set()
-    for moment in range(cutter.count):
-        cutter.again()
-        assert machine.stopped_at(moment, cutter.action)
-        GOING_ON[going_on](machine)
-        resumed = resume.run({})["resumed"]
+    for resumed in cutter.each_moment(going_on):
         check(machine, cutter.may, bool(resumed))
         ended.add(machine.runs("tiny"))
         if scenario is successor:

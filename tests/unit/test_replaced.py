@@ -343,11 +343,7 @@ def test_cut_off_at_every_moment(scenario: Scenario, going_on: str, machine: Mac
     cutter = Cutter(scenario, machine)
     new = machine.journal()[-1]["digest"] if scenario is not takes_over_badly else None
     ended = set()
-    for moment in range(cutter.count):
-        cutter.again()
-        assert machine.stopped_at(moment, cutter.action)
-        GOING_ON[going_on](machine)
-        resume.run({})
+    for _ in cutter.each_moment(going_on):
         check(machine, cutter.may, new)
         ended.add(machine.runs("tiny"))
     assert cutter.count > 20 and ended == cutter.may

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hostkit import resume, rollback, state, undo
+from hostkit import rollback, state, undo
 from hostkit.errors import Failure
 from tests.unit.activation_box import Machine, make
 from tests.unit.test_activation_cut_off import GOING_ON, Cutter
@@ -66,11 +66,7 @@ def taken_back(box: Machine) -> tuple[Callable[[], Any], set[str | None]]:
 def test_cut_off_at_every_moment_one_of_them_serves(going_on: str, machine: Machine) -> None:
     cutter = Cutter(taken_back, machine)
     ended = set()
-    for moment in range(cutter.count):
-        cutter.again()
-        assert machine.stopped_at(moment, cutter.action)
-        GOING_ON[going_on](machine)
-        resume.run({})
+    for _ in cutter.each_moment(going_on):
         runs, known = machine.runs("tiny"), state.instance("tiny")
         assert runs in cutter.may and not known["activation"]
         assert old(machine) == (OFF if runs else ON) and bool(known["replaced"]) == bool(runs)
