@@ -1,6 +1,7 @@
 """Which file a box gets next and from whom, so that each leaves the controller once and every link is used.
 
-Whole files go from box to box: the first copy of each comes from an origin (the controller, or an address outside), all
+Tiny files excepted, which the controller sends to each box itself: to share them costs more than they do. All others go
+whole from box to box: the first copy of each comes from an origin (the controller, or an address outside), all
 others from boxes that have it. Each box takes one transfer at a time, and asks here for the next; the functions decide
 from what is known now and touch nothing. A box waits only while another has a transfer under way, so nobody waits for
 ever.
@@ -19,6 +20,7 @@ ORIGINS = (CONTROLLER, OUTSIDE)
 AT_ONCE = 2
 # A transfer costs a command on the box, some 0.2 s; a gigabit brings 20 MB in that time.
 SMALL, BUNDLE, BUNDLE_FILES = 8 << 20, 32 << 20, 100
+TINY = 256 << 10  # bytes of all the files of one transfer, which then counts for nothing
 # A first copy that is under way to a box on a bad link holds up nobody else.
 SLOW_SECONDS, SLOW = 15.0, 1 / 8
 
@@ -152,12 +154,33 @@ def next_move(spread: Spread, box: str, now: float) -> Move | Wait | Stuck | Non
     )
     if not wanted:
         return None
+    if tiny := _tiny(spread, box, wanted):
+        return Move(CONTROLLER, tiny)
     view = _View(spread, box, now)
     for sha256 in wanted:
         if source := view.source(sha256):
             return Move(source, view.bundle(source, [sha256, *(each for each in wanted if each != sha256)]))
     hopeless = [sha256 for sha256 in wanted if not view.hope(sha256)]
     return Stuck(hopeless[0]) if hopeless else Wait()
+
+
+def _tiny(spread: Spread, box: str, wanted: Iterable[str]) -> tuple[str, ...]:
+    """Files that the controller has and sends at once, whoever else could."""
+    chosen: list[str] = []
+    total = 0
+    for sha256 in wanted:
+        size = spread.files[sha256].size
+        failed = {(box, CONTROLLER, ""), (box, CONTROLLER, sha256)} & spread.trouble
+        if size and not failed and CONTROLLER in spread.origins[sha256] and total + size <= TINY:
+            chosen.append(sha256)
+            total += size
+    return tuple(chosen[:BUNDLE_FILES])
+
+
+def is_tiny(spread: Spread, flight: Flight) -> bool:
+    """Whether it is such a transfer, which nobody waits for."""
+    sizes = [spread.files[sha256].size for sha256 in flight.files]
+    return flight.source == CONTROLLER and all(sizes) and sum(sizes) <= TINY
 
 
 class _View:
@@ -167,7 +190,7 @@ class _View:
         self.spread, self.box = spread, box
         # A slow transfer from an origin leaves room for others, and nobody waits for what it brings.
         flights = [(other, each) for other, each in spread.flights.items() if not _slow(each, spread.best, now)]
-        self.loads = Counter(flight.source for _, flight in flights)
+        self.loads = Counter(flight.source for _, flight in flights if not is_tiny(spread, flight))
         self.coming: dict[str, set[str]] = {}  # first copies under way: by file, the boxes that will have it
         for other, flight in flights:
             if flight.source in ORIGINS and other in spread.giving:

@@ -60,8 +60,7 @@ def keep(spec: dict, refused: dict) -> None:
         put(spec_path(), spec_text(spec))
         if state(Roots()) != "current":
             put(os.path.join(files.UNITS, UNIT), unit_text())
-            systemd.reload()
-            systemd.enable(UNIT)
+            systemd.take_up(UNIT)
     else:
         remove()
     if "hosts_entry" not in spec:  # at boot, which does not try it

@@ -22,7 +22,8 @@ from hostkit.errors import Failure
 
 JOBS = "/run/gpufleet/jobs"
 VERBS = ("build", "runtime", "pull", "model", "activate", "rollback", "restart", "undo", "remove")
-SECONDS = 0.2  # between two looks at a running job
+SECONDS = 0.05  # between two reads of what a job says
+LOOK_SECONDS = 2.0  # between two looks whether it still runs, each of which is a process
 END_SECONDS = 10
 # Serving goes before building: of processor time, and when memory runs out.
 PROPERTIES = ("Type=exec", "Nice=10", "OOMScoreAdjust=500", "KillMode=control-group", "TimeoutStopSec=30")
@@ -53,9 +54,11 @@ def run(spec: dict) -> dict:
     unit, said = unit_name(digest), os.path.join(JOBS, digest + ".events")
     with one_at_a_time():
         tidy(keep=digest)
-        if running(unit):
+        known = systemd.show(unit)
+        if is_running(known):
             events.log("{} is running already: following it".format(verb))
         else:
+            forget(unit, known)
             start(verb, text, digest)
         # Opened under the lock: whoever starts it anew later has a file of its own.
         handle = open(said, encoding="utf-8", errors="replace")  # noqa: SIM115 - closed below
@@ -63,11 +66,8 @@ def run(spec: dict) -> dict:
         last = follow(handle, unit)
     finally:
         handle.close()
-    state = ending(unit)
-    wait_for_end(unit)
-    with one_at_a_time():
-        if not running(unit):
-            clean(digest)
+    state = {} if last else ending(unit)
+    settle(digest)
     result = outcome(last, verb, unit, state)
     if verb == "remove" and not spec["spec"].get("instance"):
         shutil.rmtree(os.path.dirname(JOBS), ignore_errors=True)  # the last of gpufleet on this box
@@ -100,15 +100,20 @@ def one_at_a_time() -> Iterator[None]:
         os.close(descriptor)
 
 
-def running(unit: str) -> bool:
-    known = systemd.show(unit)
+def is_running(known: dict) -> bool:
+    """By what hostkit.systemd.show tells of its unit."""
     return known["active"] in ("active", "activating", "deactivating") or known["job"]
+
+
+def forget(unit: str, known: dict) -> None:
+    """Only of one that failed does systemd remember anything."""
+    if known["active"] == "failed":
+        systemd.forget(unit)
 
 
 def start(verb: str, text: str, digest: str) -> None:
     """Start the unit; its spec is its standard input, its events go to a file. Raises Failure."""
     unit = unit_name(digest)
-    systemd.forget(unit)
     question, said = os.path.join(JOBS, digest + ".json"), os.path.join(JOBS, digest + ".events")
     files.with_suppressed_unlink(said)
     files.write(said, b"", 0o600)
@@ -122,7 +127,7 @@ def start(verb: str, text: str, digest: str) -> None:
     command += ["--property=" + item for item in properties]
     try:
         # It returns when the program runs, and so has its standard input open: then the file can go.
-        shell.run([*command, "--", sys.executable, os.path.abspath(sys.argv[0]), verb], timeout=90)
+        shell.run([*command, "--", sys.executable, "-IS", os.path.abspath(sys.argv[0]), verb], timeout=90)
     except shell.Ended as ended:
         raise Failure("cannot start {}: {}".format(unit, ended.tail), "look at `systemctl status {}`".format(unit))
     finally:
@@ -131,7 +136,7 @@ def start(verb: str, text: str, digest: str) -> None:
 
 def follow(handle: TextIO, unit: str) -> dict:
     """Pass lines on until the last word, or the unit's end; returns the last word, {} when there was none."""
-    rest, over = "", False
+    rest, over, looked = "", False, time.monotonic()
     while True:
         rest += handle.read()
         *lines, rest = rest.split("\n")
@@ -142,18 +147,23 @@ def follow(handle: TextIO, unit: str) -> dict:
             pass_on(line)
         if over:
             return {}
-        if not lines:
+        if not lines and time.monotonic() - looked >= LOOK_SECONDS:
             # Whoever ends has written all before: what comes after this look is read once more.
-            over = not running(unit)
-            if not over:
-                time.sleep(SECONDS)
+            over, looked = not is_running(systemd.show(unit)), time.monotonic()
+        elif not lines:
+            time.sleep(SECONDS)
 
 
-def wait_for_end(unit: str) -> None:
-    """Its last word is said a moment before its process is gone."""
-    until = time.monotonic() + END_SECONDS
-    while running(unit) and time.monotonic() < until:
+def settle(digest: str) -> None:
+    """Take away what is left of a job when its process is gone, which is a moment after its last word."""
+    unit, until = unit_name(digest), time.monotonic() + END_SECONDS
+    while time.monotonic() < until:
         time.sleep(SECONDS)
+        with one_at_a_time():
+            known = systemd.show(unit)
+            if not is_running(known):
+                clean(digest, known)
+                return
 
 
 def parsed(line: str) -> dict:
@@ -198,8 +208,8 @@ def ending(unit: str) -> dict:
     return found if found.get("LoadState") != "not-found" else {}
 
 
-def clean(digest: str) -> None:
-    systemd.forget(unit_name(digest))
+def clean(digest: str, known: dict) -> None:
+    forget(unit_name(digest), known)
     for suffix in (".json", ".events"):
         files.with_suppressed_unlink(os.path.join(JOBS, digest + suffix))
 
@@ -208,5 +218,7 @@ def tidy(keep: str) -> None:
     """Drop what jobs have left whose caller went away before they ended."""
     for name in os.listdir(JOBS):
         digest = name.split(".", 1)[0]
-        if digest and digest != keep and not running(unit_name(digest)):
-            clean(digest)
+        if digest and digest != keep:
+            known = systemd.show(unit_name(digest))
+            if not is_running(known):
+                clean(digest, known)

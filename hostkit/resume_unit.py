@@ -48,8 +48,7 @@ def install() -> None:
     data = TEXT.format(root=files.ROOT, state=files.STATE, python=sys.executable, kit=KIT).encode()
     if read(path) != data:
         files.write(path, data)
-        systemd.reload()
-        systemd.enable(NAME)
+        systemd.take_up(NAME)
     elif not os.path.islink(wanted):
         systemd.enable(NAME)
 

@@ -105,7 +105,7 @@ def start() -> None:
     command = ["systemd-run", "--quiet", "--collect", "--unit=" + UNIT, "--description=gpufleet: files for other boxes"]
     command += ["--property=" + each for each in PROPERTIES]
     try:
-        shell.run(command + [python, os.path.abspath(sys.argv[0]), "serve"], timeout=60)
+        shell.run(command + [python, "-IS", os.path.abspath(sys.argv[0]), "serve"], timeout=60)
     except shell.Ended as ended:
         raise Failure("the server for other boxes did not start: {}".format(ended.tail), "report this")
     until = time.monotonic() + START_SECONDS

@@ -31,8 +31,7 @@ def to(instance: str, digest: str) -> None:
         with open(source, "rb") as handle:
             files.write(installed, handle.read())
     # Always: a unit file that was edited and put right again is another file to systemd, too.
-    systemd.reload()
-    systemd.enable(unit)
+    systemd.take_up(unit)
 
 
 def is_foreign(instance: str) -> bool:

@@ -66,6 +66,13 @@ def enable(unit: str) -> None:
     sync()
 
 
+def take_up(unit: str) -> None:
+    """Have systemd read a unit that is new or was changed, and start it at boot: unlike `enable`, reads it once."""
+    systemctl("enable", "--quiet", "--no-reload", unit)
+    sync()
+    reload()
+
+
 def disable(unit: str) -> None:
     systemctl("disable", "--quiet", unit, allowed=True)
     sync()

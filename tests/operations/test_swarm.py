@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 import pytest
 
+import gpufleet.spread
 from gpufleet.errors import BoxError
 from operations import swarm as operation
 from operations.member import TRIES, Damaged, Ways
@@ -19,6 +20,7 @@ from tests.operations.swarm_boxes import BAD, GOOD, Box, Fleet, Item, answer
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     monkeypatch.setattr(operation, "BUSY_SECONDS", 0.001)
+    monkeypatch.setattr(gpufleet.spread, "TINY", 0)  # the files of these tests stand for large ones
     return Fleet(tmp_path)
 
 
@@ -30,6 +32,14 @@ def test_one_copy_from_the_controller_and_the_servers_end(fleet: Fleet) -> None:
     shared = [box for box in boxes if "share" in box.asked]
     assert shared and all(box.asked[-1] == "unshare" for box in shared)
     assert fleet.bring(item) == {} and fleet.swarm.sent == 1000
+
+
+def test_tiny_files_are_sent_to_each_box_and_shared_by_none(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpufleet.spread, "TINY", 1000)
+    item = fleet.store.add("config.json", b"a" * 1000)
+    boxes = [fleet.box(name) for name in ("one", "two", "three")]
+    assert fleet.bring(item) == {} and fleet.all_have(item)
+    assert fleet.swarm.sent == 3000 and not any("share" in box.asked for box in boxes)
 
 
 def test_what_a_box_has_that_answers_late_is_not_sent_to_others(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

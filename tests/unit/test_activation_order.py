@@ -95,8 +95,8 @@ def test_each_step_is_on_the_disk_before_it_is_begun(
         ("warm", "warming", "warming"),
         ("check", "checking", "checking"),
         ("stop", "stopping", "stopping"),
-        ("daemon-reload", "switching", "switching"),
         ("enable", "switching", "switching"),
+        ("daemon-reload", "switching", "switching"),
         ("restart", "starting", "starting"),
         ("gate", "gating", "gating"),
     ]
@@ -114,8 +114,8 @@ def test_so_is_each_step_back(
         machine.activate(bad)
     steps = [item for item in seen if item[0] != "reset-failed"]
     assert steps[7:] == [
-        ("daemon-reload", "putting-back", "putting-back"),
         ("enable", "putting-back", "putting-back"),
+        ("daemon-reload", "putting-back", "putting-back"),
         ("restart", "putting-back", "putting-back"),
         ("gate", "gating-back", "gating-back"),
     ]

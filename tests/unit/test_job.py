@@ -58,6 +58,7 @@ class Systemd:
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root
         self.forgotten: list[str] = []
+        self.ended = "inactive"  # what systemd says of a unit that ended
         program = root / "bin/systemd-run"
         program.parent.mkdir()
         program.write_text(SYSTEMD_RUN.format(folder=str(root)))
@@ -67,6 +68,7 @@ class Systemd:
         monkeypatch.setattr(sys, "argv", [str(root / "kit")])
         monkeypatch.setattr(job, "JOBS", str(root / "gpufleet/jobs"))
         monkeypatch.setattr(job, "SECONDS", 0.01)
+        monkeypatch.setattr(job, "LOOK_SECONDS", 0.02)
         monkeypatch.setattr(systemd, "show", self.show)
         monkeypatch.setattr(systemd, "systemctl", self.systemctl)
 
@@ -76,7 +78,8 @@ class Systemd:
 
     def show(self, unit: str) -> dict[str, Any]:
         pid = self.pid(unit)
-        return {"active": "active" if pid and alive(pid) else "inactive", "sub": "", "pid": pid, "job": False}
+        active = "active" if pid and alive(pid) else self.ended if pid else "inactive"
+        return {"active": active, "sub": "", "pid": pid, "job": False}
 
     def systemctl(self, *arguments: str, allowed: bool = False) -> str:
         if arguments[0] == "reset-failed":
@@ -143,6 +146,7 @@ def test_that_a_like_box_would_fail_too_is_passed_on(units: Systemd) -> None:
 
 
 def test_a_job_that_was_killed_says_so(units: Systemd) -> None:
+    units.ended = "failed"
     with pytest.raises(Failure, match="runtime did not end: it was ended by signal 9") as caught:
         job.run(spec_of(LOG, "die"))
     assert "journalctl -u gpufleet-job-" in caught.value.remedy

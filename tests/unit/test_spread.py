@@ -17,12 +17,14 @@ from gpufleet.spread import (
     OUTSIDE,
     SLOW_SECONDS,
     SMALL,
+    TINY,
     File,
     Flight,
     Move,
     Spread,
     Stuck,
     Wait,
+    is_tiny,
     next_move,
 )
 
@@ -77,15 +79,39 @@ def test_what_a_peer_has_comes_from_it_and_two_at_a_time() -> None:
 
 
 def test_small_files_go_together() -> None:
-    made = spread(1, files(SMALL - 1, SMALL - 2, 10, BIG, *[SMALL - 1] * 10))
+    made = spread(1, files(SMALL - 1, SMALL - 2, SMALL - 3, BIG, *[SMALL - 1] * 10))
     made.got("b0", "f3", CONTROLLER)
     bundle = move(made, "b0").files
     assert sum(made.files[each].size for each in bundle) <= BUNDLE and len(bundle) > 2
-    assert move(spread(1, files(BIG, 10)), "b0").files == ("f0",), "a large one alone"
+    assert move(spread(1, files(BIG, SMALL - 1)), "b0").files == ("f0",), "a large one alone"
+
+
+def test_tiny_files_come_from_the_controller_at_once_whoever_has_them_and_count_for_nothing() -> None:
+    made = spread(4, files(BIG, BIG, 10, TINY - 10, TINY, 0), {"b3": ["f2", "f5"]})
+    for box in ("b0", "b1", "b2"):
+        assert move(made, box) == Move(CONTROLLER, ("f4",)) and move(made, box).source == CONTROLLER
+        made.begin(box, move(made, box), 0)
+    assert move(made, "b3") == Move(CONTROLLER, ("f4",))
+    for box in ("b0", "b1", "b2"):
+        made.end(box, 1)
+        made.got(box, "f4", CONTROLLER)
+        assert set(move(made, box).files) == ({"f2", "f3"} if box != "b3" else {"f3"})
+        made.begin(box, move(made, box), 1)
+    made.got("b3", "f4", CONTROLLER)
+    made.got("b3", "f3", CONTROLLER)
+    assert move(made, "b3") == Move(CONTROLLER, ("f0",)), "large ones as ever"
+
+
+def test_a_tiny_file_that_the_controller_lacks_or_cannot_send_comes_as_all_others_do() -> None:
+    made = spread(2, files(10), {"b1": ["f0"]}, origin=(OUTSIDE,))
+    assert move(made, "b0") == Move("b1", ("f0",))
+    made = spread(2, files(10), {"b1": ["f0"]})
+    made.failed_from("b0", CONTROLLER, "f0")
+    assert move(made, "b0") == Move("b1", ("f0",))
 
 
 def test_a_bundle_leaves_what_is_on_its_way() -> None:
-    made = spread(2, files(10, 9, 8))
+    made = spread(2, files(SMALL - 1, SMALL - 2, SMALL - 3))
     made.flights["b0"] = Flight(CONTROLLER, ("f0",), 0)
     assert set(move(made, "b1").files) == {"f1", "f2"}
 
@@ -206,8 +232,9 @@ class Run:
         elif isinstance(found, Move):
             assert set(found.files) <= self.spread.wants[box]
             self.spread.begin(box, found, self.now)
-            loads = Counter(flight.source for flight in self.spread.flights.values())
-            assert max(loads.values()) <= AT_ONCE
+            flights = self.spread.flights.values()
+            loads = Counter(flight.source for flight in flights if not is_tiny(self.spread, flight))
+            assert max(loads.values(), default=0) <= AT_ONCE
 
     def land(self, box: str, at_work: set[str]) -> None:
         flight = self.spread.flights[box]
@@ -221,7 +248,7 @@ class Run:
                 if flight.source == OUTSIDE and box in self.no_way_out:
                     self.spread.failed_from(box, OUTSIDE, sha256)
                     continue
-                self.first[sha256] += 1
+                self.first[sha256] += not is_tiny(self.spread, flight)
             elif self.chance.random() < self.bad:
                 if self.chance.random() < 0.3:
                     self.spread.failed_from(box, flight.source, sha256)
@@ -234,9 +261,14 @@ class Run:
 
 RUNS = st.tuples(
     st.integers(1, 8),
-    st.lists(st.sampled_from([0, 10, SMALL - 1, SMALL, BIG]), min_size=1, max_size=12),
+    st.lists(st.sampled_from([0, 10, TINY + 1, SMALL - 1, SMALL, BIG]), min_size=1, max_size=12),
     st.integers(0, 10**6),
 )
+
+
+def counts(file: File, origin: tuple[str, ...] = (CONTROLLER,)) -> bool:
+    """Tiny ones come from the controller to each box."""
+    return CONTROLLER not in origin or not 0 < file.size <= TINY
 
 
 @settings(max_examples=150, deadline=None)
@@ -248,7 +280,7 @@ def test_every_file_reaches_every_box_and_leaves_its_origin_once(
     run = Run(spread(boxes, files(*sizes), origin=origin), random.Random(seed))
     run.go()
     assert len(run.done) == boxes and not run.stuck
-    assert run.first == Counter({file.sha256: 1 for file in files(*sizes)})
+    assert run.first == Counter({file.sha256: 1 for file in files(*sizes) if counts(file, origin)})
 
 
 @settings(max_examples=300, deadline=None)
@@ -283,7 +315,9 @@ def test_what_boxes_have_already_is_not_sent_again(given_run: tuple[int, list[in
     have = {f"b{number}": [file.sha256 for file in files(*sizes) if chance.random() < 0.4] for number in range(boxes)}
     run = Run(spread(boxes, files(*sizes), have), random.Random(seed))
     run.go()
-    missing = {file.sha256 for file in files(*sizes)} - {sha256 for there in have.values() for sha256 in there}
+    missing = {file.sha256 for file in files(*sizes) if counts(file)} - {
+        sha256 for there in have.values() for sha256 in there
+    }
     assert len(run.done) == boxes and run.first == Counter(dict.fromkeys(missing, 1))
 
 
