@@ -9,7 +9,6 @@ from typing import Iterator, List, Tuple
 
 from hostkit import files, openpgp
 from hostkit.errors import Failure
-from hostkit.fetch import fetch_bytes
 
 LIST = "/etc/apt/sources.list"
 SOURCES = "/etc/apt/sources.list.d"
@@ -84,7 +83,9 @@ def add_repository(repository: dict) -> None:
     wanted = repository["fingerprint"].replace(" ", "").upper()
     if _content(source) == text and openpgp.fingerprints(_content(keyring)) == {wanted}:
         return
-    key = fetch_bytes(repository["key_url"], 1 << 20)
+    from hostkit import fetch  # most installs are from what apt has, and need no client for http
+
+    key = fetch.fetch_bytes(repository["key_url"], 1 << 20)
     found = openpgp.fingerprints(key)
     if found != {wanted}:
         raise Failure(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import marshal
+import shutil
 import zipfile
 
 from hostkit import driver
@@ -22,13 +23,11 @@ OF_DRIVER = "pynvml.py"
 def add(kit: str, copy: str) -> None:
     """Write a copy of the zip file `kit`; byte code is stored as it is, for it is read at every call."""
     with_driver = bool(driver.library_path(Roots()))
-    with zipfile.ZipFile(kit) as old, zipfile.ZipFile(copy, "w") as new:
-        for entry in old.infolist():
-            source = old.read(entry)
-            if entry.filename.endswith(".py") and (with_driver or entry.filename != OF_DRIVER):
-                name = zipfile.ZipInfo(entry.filename + "c", WHEN)
-                new.writestr(name, _compiled(source, entry.filename))
-            new.writestr(entry, source, zipfile.ZIP_DEFLATED)
+    shutil.copyfile(kit, copy)
+    with zipfile.ZipFile(copy, "a") as archive:
+        for name in archive.namelist():
+            if name.endswith(".py") and (with_driver or name != OF_DRIVER):
+                archive.writestr(zipfile.ZipInfo(name + "c", WHEN), _compiled(archive.read(name), name))
 
 
 def _compiled(source: bytes, name: str) -> bytes:

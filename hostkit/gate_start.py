@@ -11,6 +11,7 @@ from hostkit.gate_http import Client, quoted
 from hostkit.gate_life import Life
 
 LOOK_SECONDS = 0.5
+SOON_SECONDS = 0.1  # as long as it may be one that needs no time to load
 SETTLED_SECONDS = 2  # a new start shows by then; a failed one waits RestartSec=10 before the next
 PROGRESS_SECONDS = 15
 STALLED_SECONDS = 300
@@ -62,7 +63,7 @@ class Start:
             if now - told > PROGRESS_SECONDS:
                 told = now
                 self._progress(service, now - started)
-            time.sleep(LOOK_SECONDS)
+            time.sleep(SOON_SECONDS if now - started < SETTLED_SECONDS else LOOK_SECONDS)
 
     def check_up(self) -> None:
         """Raise Failure when the process that became healthy is no longer the one that runs."""

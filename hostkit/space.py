@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import zipfile
 from typing import Iterable, Iterator, Optional
 
 from hostkit import files
@@ -19,6 +18,8 @@ FEW = 1000  # inodes; a runtime has some ten thousand files
 
 def unpacked(wheels: Iterable[str]) -> int:
     """Bytes that the files in these wheels take, by the wheels' own tables. Raises Failure for one that is damaged."""
+    import zipfile  # most that ask for space have no wheels
+
     total = 0
     for path in wheels:
         try:

@@ -67,10 +67,20 @@ def enable(unit: str) -> None:
 
 
 def take_up(unit: str) -> None:
-    """Have systemd read a unit that is new or was changed, and start it at boot: unlike `enable`, reads it once."""
+    """Have systemd start a unit at boot, and read it where it knows another one than the disk has.
+
+    To read all units anew takes as long as many services take to start; of one that is new there is nothing to forget.
+    """
     systemctl("enable", "--quiet", "--no-reload", unit)
     sync()
-    reload()
+    if not is_read(unit):
+        reload()
+
+
+def is_read(unit: str) -> bool:
+    """Whether systemd has this unit as it is on the disk, drop-ins included; it reads one that it did not know."""
+    output = asked("show", "--property=LoadState,NeedDaemonReload", unit)
+    return {"LoadState=loaded", "NeedDaemonReload=no"} <= set(output.split())
 
 
 def disable(unit: str) -> None:

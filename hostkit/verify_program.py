@@ -7,7 +7,6 @@ with the path of a JSON file; prints a line that begins with MARK and ends with 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import json
 import os
 import re
@@ -40,6 +39,8 @@ def plain_version(text: str) -> str:
 
 def versions(wanted: "dict[str, str]") -> "dict[str, str]":
     """What is installed of `wanted`, {distribution: version}. Raises Wrong for another version, a gap, an addition."""
+    import importlib.metadata  # and not where only MARK is wanted
+
     there = {plain_name(item.metadata["Name"]): item.version for item in importlib.metadata.distributions()}
     pinned = {plain_name(name): version for name, version in wanted.items()}
     problems = []

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hostkit import apt, apt_call, apt_sources, holds, openpgp, shell
+from hostkit import apt, apt_call, apt_sources, fetch, holds, openpgp, shell
 from hostkit.errors import Failure
 
 KEY = (Path(__file__).parent / "data" / "key.asc").read_bytes()
@@ -37,7 +37,7 @@ def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(apt_sources, "LIST", str(tmp_path / "sources.list"))
     monkeypatch.setattr(apt_sources, "SOURCES", str(tmp_path / "sources"))
     monkeypatch.setattr(apt_sources, "KEYRINGS", str(tmp_path / "keyrings"))
-    monkeypatch.setattr(apt_sources, "fetch_bytes", lambda url, limit: KEY)
+    monkeypatch.setattr(fetch, "fetch_bytes", lambda url, limit: KEY)
     (tmp_path / "sources").mkdir()
     return tmp_path
 
@@ -65,7 +65,7 @@ def test_a_right_source_is_left_and_a_damaged_or_old_one_written_again(
     apt_sources.add_repository(repository())
     key, source = sources / "keyrings/cuda.asc", sources / "sources/cuda.sources"
     asked: list[str] = []
-    monkeypatch.setattr(apt_sources, "fetch_bytes", lambda url, limit: asked.append(url) or KEY)
+    monkeypatch.setattr(fetch, "fetch_bytes", lambda url, limit: asked.append(url) or KEY)
     apt_sources.add_repository(repository())
     assert asked == []
     key.write_bytes(KEY[:90])
