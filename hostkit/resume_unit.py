@@ -46,9 +46,10 @@ def install() -> None:
     path = os.path.join(files.UNITS, NAME)
     wanted = os.path.join(files.UNITS, systemd.WANTS, NAME)
     data = TEXT.format(root=files.ROOT, state=files.STATE, python=sys.executable, kit=KIT).encode()
-    if read(path) != data:
+    known = read(path)
+    if known != data:
         files.write(path, data)
-        systemd.take_up(NAME)
+        systemd.take_up(NAME, replaced=known is not None)
     elif not os.path.islink(wanted):
         systemd.enable(NAME)
 

@@ -66,21 +66,24 @@ def enable(unit: str) -> None:
     sync()
 
 
-def take_up(unit: str) -> None:
-    """Have systemd start a unit at boot, and read it where it knows another one than the disk has.
+def take_up(unit: str, replaced: bool) -> None:
+    """Have systemd start a unit of /etc at boot, and read it where it knows another one than the disk has.
 
+    + replaced: another file of that name was there until now. Whether a file is newer is the word of the clock, which
+      may have gone back
     To read all units anew takes as long as many services take to start; of one that is new there is nothing to forget.
     """
     systemctl("enable", "--quiet", "--no-reload", unit)
     sync()
-    if not is_read(unit):
+    if replaced or not is_read(unit):
         reload()
 
 
 def is_read(unit: str) -> bool:
     """Whether systemd has this unit as it is on the disk, drop-ins included; it reads one that it did not know."""
-    output = asked("show", "--property=LoadState,NeedDaemonReload", unit)
-    return {"LoadState=loaded", "NeedDaemonReload=no"} <= set(output.split())
+    output = asked("show", "--property=LoadState,NeedDaemonReload,FragmentPath", unit)
+    wanted = {"LoadState=loaded", "NeedDaemonReload=no", "FragmentPath=" + os.path.join(files.UNITS, unit)}
+    return wanted <= set(output.splitlines())
 
 
 def disable(unit: str) -> None:

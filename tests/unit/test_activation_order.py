@@ -96,7 +96,6 @@ def test_each_step_is_on_the_disk_before_it_is_begun(
         ("check", "checking", "checking"),
         ("stop", "stopping", "stopping"),
         ("enable", "switching", "switching"),
-        ("show", "switching", "switching"),
         ("daemon-reload", "switching", "switching"),
         ("restart", "starting", "starting"),
         ("gate", "gating", "gating"),
@@ -116,7 +115,6 @@ def test_so_is_each_step_back(
     steps = [item for item in seen if item[0] != "reset-failed"]
     assert steps[7:] == [
         ("enable", "putting-back", "putting-back"),
-        ("show", "putting-back", "putting-back"),
         ("daemon-reload", "putting-back", "putting-back"),
         ("restart", "putting-back", "putting-back"),
         ("gate", "gating-back", "gating-back"),
