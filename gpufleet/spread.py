@@ -20,7 +20,7 @@ ORIGINS = (CONTROLLER, OUTSIDE)
 AT_ONCE = 2
 # A transfer costs a command on the box, some 0.2 s; a gigabit brings 20 MB in that time.
 SMALL, BUNDLE, BUNDLE_FILES = 8 << 20, 32 << 20, 100
-TINY = 256 << 10  # bytes of all the files of one transfer, which then counts for nothing
+TINY = 256 << 10  # bytes, of all small files that a box lacks; their transfer then counts for nothing
 # A first copy that is under way to a box on a bad link holds up nobody else.
 SLOW_SECONDS, SLOW = 15.0, 1 / 8
 
@@ -165,16 +165,14 @@ def next_move(spread: Spread, box: str, now: float) -> Move | Wait | Stuck | Non
 
 
 def _tiny(spread: Spread, box: str, wanted: Iterable[str]) -> tuple[str, ...]:
-    """Files that the controller has and sends at once, whoever else could."""
-    chosen: list[str] = []
-    total = 0
+    """Files that the controller has and sends at once, whoever else could: all small ones, where they are so few."""
+    chosen = []
     for sha256 in wanted:
-        size = spread.files[sha256].size
         failed = {(box, CONTROLLER, ""), (box, CONTROLLER, sha256)} & spread.trouble
-        if size and not failed and CONTROLLER in spread.origins[sha256] and total + size <= TINY:
+        if 0 < spread.files[sha256].size < SMALL and CONTROLLER in spread.origins[sha256] and not failed:
             chosen.append(sha256)
-            total += size
-    return tuple(chosen[:BUNDLE_FILES])
+    few = len(chosen) <= BUNDLE_FILES and sum(spread.files[sha256].size for sha256 in chosen) <= TINY
+    return tuple(chosen) if few else ()
 
 
 def is_tiny(spread: Spread, flight: Flight) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from gpufleet.spread import TINY
 from lab import state
 from lab.paths import REPOSITORY
 from tests.lab.support import SmallLab, small_lab, wait_for
@@ -160,7 +161,7 @@ def test_a_box_that_loses_its_power_in_the_middle(lab: SmallLab, files: Files) -
     whole(lab, files, [name for name in FIVE if name != "lab-3"])
     kept = right_names_only(lab, files, "lab-3")
     again = Run(lab, files, FIVE).end()
-    assert again["failed"] == {} and again["sent"] == 0, "the others have it all"
+    assert again["failed"] == {} and again["sent"] <= TINY, "the others have it all"
     assert kept < len(files.items)
     whole(lab, files, FIVE)
 

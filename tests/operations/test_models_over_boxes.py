@@ -12,6 +12,7 @@ from typing import Any, cast
 import gevent
 import pytest
 
+import gpufleet.spread
 from gpufleet import model_files
 from gpufleet.errors import BoxError
 from gpufleet.models import Model
@@ -110,6 +111,7 @@ def flip(path: Path, *places: int) -> None:
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setattr(gpufleet.spread, "TINY", 0)  # the small files of these tests stand for large ones
     with Hub() as hub:
         found = Fleet(tmp_path, hub, monkeypatch)
         yield found
