@@ -16,6 +16,7 @@ TRIES = 3
 AGAIN = "deploy again; what came is kept"
 PEERS = "other boxes"
 MEASURED = 1 << 20  # bytes: less says nothing of a link
+TOLD = 2**20 // 20  # bytes: less is 0.0 MiB, and told only where nothing else is
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,8 @@ class Member:
         came = dict.fromkeys((PEERS, CONTROLLER, OUTSIDE), 0)
         for source, size in self.came.items():
             came[source if source in came else PEERS] += size
-        told = ((PEERS, f"from {PEERS}"), (CONTROLLER, f"from {CONTROLLER}"), (OUTSIDE, f"from {OUTSIDE}"))
-        said = ", ".join(f"{came[source] / 2**20:.1f} MiB {words}" for source, words in told if came[source])
+        told = [source for source, size in came.items() if size >= TOLD] or [
+            each for each, size in came.items() if size
+        ]
+        said = ", ".join(f"{came[source] / 2**20:.1f} MiB from {source}" for source in told)
         return f"all files are here after {duration(seconds)}" + (f": {said}" if said else "")

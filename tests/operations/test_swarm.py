@@ -42,6 +42,19 @@ def test_tiny_files_are_sent_to_each_box_and_shared_by_none(fleet: Fleet, monkey
     assert fleet.swarm.sent == 3000 and not any("share" in box.asked for box in boxes)
 
 
+def test_what_is_hardly_anything_is_told_only_where_nothing_else_came(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gpufleet.spread, "TINY", 1000)
+    box, tiny, large = fleet.box("one"), fleet.store.add("a.json", b"a" * 9), fleet.store.add("a.whl", b"b" * (1 << 20))
+    for items, words in (((tiny,), "0.0 MiB from the controller"), ((tiny, large), "1.0 MiB from other boxes")):
+        fleet.swarm = Swarm()
+        fleet.box("other", *items[1:])
+        box.files.clear()
+        assert fleet.bring(*items) == {}
+        assert box.host.said[-1].endswith(f": {words}")
+
+
 def test_what_a_box_has_that_answers_late_is_not_sent_to_others(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     item = fleet.store.add("a.whl", b"a" * 1000)
     fleet.box("empty")
