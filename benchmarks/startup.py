@@ -31,11 +31,8 @@ catalogue.load(Stack, "stack", paths.stack_folders())
 catalogue.load(Model, "model", paths.model_folders())
 """
 BY_US = """\
-import sys
-from operations.start import Later, entry_points_read_once
-sys.modules["invoke"] = Later("invoke")
-with entry_points_read_once():
-    import pyinfra_cli.main
+from operations.start import loaded
+loaded()
 """
 SPEC = b'{"packages": ["g++", "cuda-toolkit-13-0"]}\n'
 

@@ -9,7 +9,7 @@ import gc
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
@@ -80,6 +80,11 @@ def nothing_collected() -> Iterator[None]:
 
 def main() -> None:
     """Run pyinfra with this process's arguments."""
+    loaded()()
+
+
+def loaded() -> Callable[[], Any]:
+    """pyinfra's command, with what of gpufleet every run needs imported."""
     with nothing_collected():
         # paramiko has it for `Match exec` of an ssh config alone, and it brings asyncio, unittest and a YAML parser.
         sys.modules.setdefault("invoke", Later("invoke"))
@@ -89,4 +94,4 @@ def main() -> None:
         with no_plugins_of_gevent():
             from pyinfra_cli.main import main as pyinfra
         importlib.import_module("operations.session")  # which config.py needs
-    pyinfra()
+    return pyinfra  # type: ignore[no-any-return]

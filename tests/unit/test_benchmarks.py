@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import plot, table
+from benchmarks import plot, startup, table
 from benchmarks.__main__ import arguments, earlier, write
 from benchmarks.delay import Count, Proxy
 from benchmarks.desired import PACKAGES, Desired, reset_script
@@ -115,3 +115,8 @@ def test_parts_make_a_table(tmp_path: Path) -> None:
     write(asked, [*earlier(asked.out), two])
     assert earlier(asked.out) == [one, two]
     assert "gpufleet 1 s" in (asked.out / "nothing-to-do.svg").read_text()
+
+
+def test_everything_whose_start_is_measured_starts(tmp_path: Path) -> None:
+    for start in startup.starts(tmp_path, None):
+        assert startup.seconds(start) > 0
