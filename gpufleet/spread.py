@@ -20,7 +20,7 @@ ORIGINS = (CONTROLLER, OUTSIDE)
 AT_ONCE = 2
 # A transfer costs a command on the box, some 0.2 s; a gigabit brings 20 MB in that time.
 SMALL, BUNDLE, BUNDLE_FILES = 8 << 20, 32 << 20, 100
-TINY = 256 << 10  # bytes, of all small files that a box lacks; their transfer then counts for nothing
+TINY = 256 << 10  # bytes, of all small files that a box lacks
 # A first copy that is under way to a box on a bad link holds up nobody else.
 SLOW_SECONDS, SLOW = 15.0, 1 / 8
 
@@ -38,6 +38,7 @@ class Move:
 
     source: str
     files: tuple[str, ...]  # sha256
+    at_once: bool = field(default=False, compare=False)  # it is tiny: it waits for nothing, and counts for nothing
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Flight:
     files: tuple[str, ...]
     since: float  # seconds of a monotonic clock
     done: int = 0  # bytes
+    at_once: bool = False  # see Move
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Spread:
     giving: set[str] = field(default_factory=set)  # boxes that others take from
     flights: dict[str, Flight] = field(default_factory=dict)  # by the box that gets
     trouble: set[tuple[str, str, str]] = field(default_factory=set)  # box, source, file; file "": with all of them
+    delayed: set[tuple[str, str]] = field(default_factory=set)  # box, file; another deploy brings it there
     served: set[str] = field(default_factory=set)  # boxes that got something from another
     best: float = 0.0  # bytes per second, the fastest transfer from an origin
 
@@ -108,7 +111,7 @@ class Spread:
             self.holders.setdefault(sha256, set()).add(box)
 
     def begin(self, box: str, move: Move, now: float) -> None:
-        self.flights[box] = Flight(move.source, move.files, now)
+        self.flights[box] = Flight(move.source, move.files, now, at_once=move.at_once)
 
     def end(self, box: str, now: float) -> None:
         flight = self.flights.pop(box, None)
@@ -124,6 +127,10 @@ class Spread:
     def failed_from(self, box: str, source: str, sha256: str = "") -> None:
         """This source gave the box nothing; without a file, it is not to be asked by it again."""
         self.trouble.add((box, source, sha256))
+
+    def later(self, box: str, sha256: str) -> None:
+        """Another deploy is bringing this file to the box."""
+        self.delayed.add((box, sha256))
 
     def lost(self, box: str, sha256: str) -> None:
         """What the box had was damaged."""
@@ -155,7 +162,7 @@ def next_move(spread: Spread, box: str, now: float) -> Move | Wait | Stuck | Non
     if not wanted:
         return None
     if tiny := _tiny(spread, box, wanted):
-        return Move(CONTROLLER, tiny)
+        return Move(CONTROLLER, tiny, at_once=True)
     view = _View(spread, box, now)
     for sha256 in wanted:
         if source := view.source(sha256):
@@ -166,19 +173,10 @@ def next_move(spread: Spread, box: str, now: float) -> Move | Wait | Stuck | Non
 
 def _tiny(spread: Spread, box: str, wanted: Iterable[str]) -> tuple[str, ...]:
     """Files that the controller has and sends at once, whoever else could: all small ones, where they are so few."""
-    chosen = []
-    for sha256 in wanted:
-        failed = {(box, CONTROLLER, ""), (box, CONTROLLER, sha256)} & spread.trouble
-        if 0 < spread.files[sha256].size < SMALL and CONTROLLER in spread.origins[sha256] and not failed:
-            chosen.append(sha256)
+    small = [sha256 for sha256 in wanted if 0 < spread.files[sha256].size < SMALL]
+    chosen = [each for each in small if CONTROLLER in spread.origins[each] and (box, each) not in spread.delayed]
     few = len(chosen) <= BUNDLE_FILES and sum(spread.files[sha256].size for sha256 in chosen) <= TINY
     return tuple(chosen) if few else ()
-
-
-def is_tiny(spread: Spread, flight: Flight) -> bool:
-    """Whether it is such a transfer, which nobody waits for."""
-    sizes = [spread.files[sha256].size for sha256 in flight.files]
-    return flight.source == CONTROLLER and all(sizes) and sum(sizes) <= TINY
 
 
 class _View:
@@ -187,8 +185,9 @@ class _View:
     def __init__(self, spread: Spread, box: str, now: float) -> None:
         self.spread, self.box = spread, box
         # A slow transfer from an origin leaves room for others, and nobody waits for what it brings.
-        flights = [(other, each) for other, each in spread.flights.items() if not _slow(each, spread.best, now)]
-        self.loads = Counter(flight.source for _, flight in flights if not is_tiny(spread, flight))
+        counting = [(other, each) for other, each in spread.flights.items() if not each.at_once]
+        flights = [(other, each) for other, each in counting if not _slow(each, spread.best, now)]
+        self.loads = Counter(flight.source for _, flight in flights)
         self.coming: dict[str, set[str]] = {}  # first copies under way: by file, the boxes that will have it
         for other, flight in flights:
             if flight.source in ORIGINS and other in spread.giving:

@@ -59,10 +59,8 @@ def keep(spec: dict, refused: dict) -> None:
     if any(key in spec for key in OF_BOOT):
         put(spec_path(), spec_text(spec))
         if state(Roots()) != "current":
-            installed = os.path.join(files.UNITS, UNIT)
-            replaced = os.path.lexists(installed)
-            put(installed, unit_text())
-            systemd.take_up(UNIT, replaced)
+            put(os.path.join(files.UNITS, UNIT), unit_text())
+            systemd.take_up(UNIT)
     else:
         remove()
     if "hosts_entry" not in spec:  # at boot, which does not try it

@@ -156,9 +156,10 @@ def follow(handle: TextIO, unit: str) -> dict:
 
 def settle(digest: str) -> None:
     """Take away what is left of a job when its process is gone, which is a moment after its last word."""
-    unit, until = unit_name(digest), time.monotonic() + END_SECONDS
+    unit, until, pause = unit_name(digest), time.monotonic() + END_SECONDS, SECONDS
     while time.monotonic() < until:
-        time.sleep(SECONDS)
+        time.sleep(pause)
+        pause *= 2
         with one_at_a_time():
             known = systemd.show(unit)
             if not is_running(known):

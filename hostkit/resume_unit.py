@@ -46,10 +46,9 @@ def install() -> None:
     path = os.path.join(files.UNITS, NAME)
     wanted = os.path.join(files.UNITS, systemd.WANTS, NAME)
     data = TEXT.format(root=files.ROOT, state=files.STATE, python=sys.executable, kit=KIT).encode()
-    known = read(path)
-    if known != data:
+    if read(path) != data:
         files.write(path, data)
-        systemd.take_up(NAME, replaced=known is not None)
+        systemd.take_up(NAME)
     elif not os.path.islink(wanted):
         systemd.enable(NAME)
 

@@ -27,13 +27,11 @@ def to(instance: str, digest: str) -> None:
     files.link(target, os.path.join(home, "current"))
     source, installed = os.path.join(home, target, unit), os.path.join(files.UNITS, unit)
     # Not when it is right already: what goes back on a full disk must not need room.
-    written = os.path.islink(installed) or files.sha256(source) != files.sha256(installed)
-    replaced = written and os.path.lexists(installed)
-    if written:
+    if os.path.islink(installed) or files.sha256(source) != files.sha256(installed):
         with open(source, "rb") as handle:
             files.write(installed, handle.read())
     # Always: a unit file that was edited and put right again is another file to systemd, too.
-    systemd.take_up(unit, replaced)
+    systemd.take_up(unit)
 
 
 def is_foreign(instance: str) -> bool:

@@ -66,24 +66,15 @@ def enable(unit: str) -> None:
     sync()
 
 
-def take_up(unit: str, replaced: bool) -> None:
-    """Have systemd start a unit of /etc at boot, and read it where it knows another one than the disk has.
+def take_up(unit: str) -> None:
+    """Have systemd start a unit at boot, and read all units as they are now.
 
-    + replaced: another file of that name was there until now. Whether a file is newer is the word of the clock, which
-      may have gone back
-    To read all units anew takes as long as many services take to start; of one that is new there is nothing to forget.
+    Always: by `NeedDaemonReload` it does not know of a first drop-in, of a file that is older than the one it read, nor
+    that a unit was enabled again. And once: `enable` alone reads them, too, and before it is known what else changed.
     """
     systemctl("enable", "--quiet", "--no-reload", unit)
     sync()
-    if replaced or not is_read(unit):
-        reload()
-
-
-def is_read(unit: str) -> bool:
-    """Whether systemd has this unit as it is on the disk, drop-ins included; it reads one that it did not know."""
-    output = asked("show", "--property=LoadState,NeedDaemonReload,FragmentPath", unit)
-    wanted = {"LoadState=loaded", "NeedDaemonReload=no", "FragmentPath=" + os.path.join(files.UNITS, unit)}
-    return wanted <= set(output.splitlines())
+    reload()
 
 
 def disable(unit: str) -> None:

@@ -90,7 +90,12 @@ class Swarm:
                     self._wait(2.0)
                 elif isinstance(step, Stuck):
                     raise self._stuck(name, step.file)
-                elif step.source in ORIGINS and self._looking and time.monotonic() - begun < LOOK_SECONDS:
+                elif (
+                    step.source in ORIGINS
+                    and not step.at_once
+                    and self._looking
+                    and time.monotonic() - begun < LOOK_SECONDS
+                ):
                     self._wait(1.0)
                 else:
                     self._carry_out(member, step)
@@ -265,6 +270,7 @@ class Swarm:
         """Another deploy brings these: look again in a moment."""
         for sha256 in busy:
             member.once_more(self.spread.files[sha256], "another deploy brings it", BUSY_TIMES)
+            self.spread.later(member.name, sha256)
         if busy:
             self._wait(BUSY_SECONDS)
             self._look_again(member, busy)

@@ -131,7 +131,7 @@ def test_everything_is_set_and_read_back(box: Box) -> None:
 def test_what_is_as_wanted_is_not_written_again(box: Box) -> None:
     wanted = {"swappiness": 60, "power_limit": {"GPU-a": 250}}
     assert box.apply(**wanted)["drift"] == []
-    assert box.asked == ["enable", "show", "daemon-reload"] and box.cards.asked == []
+    assert box.asked == ["enable", "daemon-reload"] and box.cards.asked == []
     enabled(box)
     assert box.apply(**wanted) == {"applied": {"swappiness": 60, "power_limit.GPU-a": 250}, "drift": [], "failed": []}
     assert box.asked == [] and not (box.root / "state/journal.jsonl").exists()

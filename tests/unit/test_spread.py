@@ -24,7 +24,6 @@ from gpufleet.spread import (
     Spread,
     Stuck,
     Wait,
-    is_tiny,
     next_move,
 )
 
@@ -96,12 +95,19 @@ def test_tiny_files_come_from_the_controller_at_once_whoever_has_them_and_count_
     assert move(made, "b3") == Move(CONTROLLER, ("f0",)), "large ones as ever"
 
 
-def test_a_tiny_file_that_the_controller_lacks_or_cannot_send_comes_as_all_others_do() -> None:
+def test_a_tiny_file_that_the_controller_lacks_or_another_deploy_brings_comes_as_all_others_do() -> None:
     made = spread(2, files(10), {"b1": ["f0"]}, origin=(OUTSIDE,))
     assert move(made, "b0") == Move("b1", ("f0",))
     made = spread(2, files(10), {"b1": ["f0"]})
-    made.failed_from("b0", CONTROLLER, "f0")
+    made.later("b0", "f0")
     assert move(made, "b0") == Move("b1", ("f0",))
+
+
+def test_nobody_waits_for_a_tiny_file_that_is_on_its_way_to_another() -> None:
+    made = spread(2, files(TINY))
+    made.join("b1", files(TINY, SMALL - 1), [], {each.sha256: (CONTROLLER,) for each in files(TINY, SMALL - 1)})
+    made.begin("b0", move(made, "b0"), 0)
+    assert set(move(made, "b1").files) == {"f0", "f1"}, "with the others, as it lacks more"
 
 
 def test_many_tiny_files_are_given_on_like_all_others() -> None:
@@ -236,8 +242,7 @@ class Run:
         elif isinstance(found, Move):
             assert set(found.files) <= self.spread.wants[box]
             self.spread.begin(box, found, self.now)
-            flights = self.spread.flights.values()
-            loads = Counter(flight.source for flight in flights if not is_tiny(self.spread, flight))
+            loads = Counter(flight.source for flight in self.spread.flights.values() if not flight.at_once)
             assert max(loads.values(), default=0) <= AT_ONCE
 
     def land(self, box: str, at_work: set[str]) -> None:

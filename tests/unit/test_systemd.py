@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hostkit import files, shell, systemd
+from hostkit import shell, systemd
 from hostkit.errors import Failure
 
 
@@ -60,30 +60,7 @@ def test_a_change_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(calls) == 1
 
 
-NEW = ("LoadState=loaded", "NeedDaemonReload=no", f"FragmentPath={files.UNITS}/x.service")
-
-
-@pytest.mark.parametrize(
-    ("shown", "replaced", "reloads"),
-    [
-        pytest.param(NEW, False, False, id="new, and as it is on the disk"),
-        pytest.param(NEW, True, True, id="whatever the times of the files say"),
-        pytest.param((NEW[0], "NeedDaemonReload=yes", NEW[2]), False, True, id="changed"),
-        pytest.param(("LoadState=not-found", *NEW[1:]), False, True, id="not known"),
-        pytest.param(("LoadState=masked", *NEW[1:]), False, True, id="masked"),
-        pytest.param((*NEW[:2], "FragmentPath=/run/systemd/system/x.service"), False, True, id="another's"),
-        pytest.param((), False, True, id="nothing said"),
-    ],
-)
-def test_units_are_read_anew_only_where_systemd_knows_another(
-    monkeypatch: pytest.MonkeyPatch, shown: tuple[str, ...], replaced: bool, reloads: bool
-) -> None:
-    calls: list[str] = []
-
-    def run(arguments: list[str], **_: object) -> str:
-        calls.append(arguments[2])
-        return "\n".join(shown)
-
-    monkeypatch.setattr(shell, "run", run)
-    systemd.take_up("x.service", replaced)
-    assert calls == ["enable", *([] if replaced else ["show"]), *(["daemon-reload"] if reloads else [])]
+def test_units_are_read_once_after_one_is_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = said(monkeypatch, 0)
+    systemd.take_up("x.service")
+    assert [call[2:] for call in calls] == [["enable", "--quiet", "--no-reload", "x.service"], ["daemon-reload"]]
