@@ -94,4 +94,4 @@ def loaded() -> Callable[[], Any]:
         with no_plugins_of_gevent():
             from pyinfra_cli.main import main as pyinfra
         importlib.import_module("operations.session")  # which config.py needs
-    return pyinfra  # type: ignore[no-any-return]
+    return pyinfra
