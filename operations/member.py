@@ -104,8 +104,7 @@ class Member:
         came = dict.fromkeys((PEERS, CONTROLLER, OUTSIDE), 0)
         for source, size in self.came.items():
             came[source if source in came else PEERS] += size
-        told = [source for source, size in came.items() if size >= TOLD] or [
-            each for each, size in came.items() if size
-        ]
+        least = TOLD if max(came.values()) >= TOLD else 1
+        told = [source for source, size in came.items() if size >= least]
         said = ", ".join(f"{came[source] / 2**20:.1f} MiB from {source}" for source in told)
         return f"all files are here after {duration(seconds)}" + (f": {said}" if said else "")
