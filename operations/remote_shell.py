@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain
 
 from paramiko import Channel, SSHException
@@ -14,6 +15,7 @@ from gpufleet.kit import FOLDER
 from operations.become import PASSWORD_VARIABLE, no_sudo
 
 AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
+GONE = (SSHException, OSError, EOFError)  # what paramiko raises where the connection is no more, also while it closes
 
 
 def run(
@@ -34,12 +36,13 @@ def run(
         yield from (line.decode("utf-8", "replace").rstrip("\n") for line in channel.makefile("rb"))
         said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
         status = channel.recv_exit_status()
-    except (SSHException, OSError, EOFError) as error:
+    except GONE as error:
         if seconds and isinstance(error, TimeoutError):
             raise BoxError(host.name, f"no answer within {seconds:.0f} s", "see what the box is busy with") from error
-        raise BoxError(host.name, f"the connection broke off ({error or type(error).__name__})", AGAIN) from error
+        raise broke_off(host, error) from error
     finally:
-        channel.close()
+        with suppress(*GONE):
+            channel.close()
     if status == -1:
         raise BoxError(host.name, "the connection broke off while a command was running", AGAIN)
     if status != 0:
@@ -55,6 +58,11 @@ def _send(channel: Channel, stdin: Iterable[bytes]) -> None:
     except OSError:
         if not channel.get_transport().is_active():
             raise
+
+
+def broke_off(host: Host, error: BaseException) -> BoxError:
+    """For one of GONE."""
+    return BoxError(host.name, f"the connection broke off{f' ({error})' if str(error) else ''}", AGAIN)
 
 
 def complain(host: Host, said: str, password: str | None) -> None:
@@ -81,5 +89,5 @@ def _channel(host: Host) -> Channel:
         transport.set_keepalive(15)
     try:
         return transport.open_session()
-    except (SSHException, OSError, EOFError) as error:
-        raise BoxError(host.name, f"the connection broke off ({error})", AGAIN) from error
+    except GONE as error:
+        raise broke_off(host, error) from error

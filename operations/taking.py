@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any
-
-from paramiko import SSHException
 
 from gpufleet.errors import BoxError
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
+from operations.remote_shell import GONE, broke_off
 
 if TYPE_CHECKING:
     from operations.deployment import Deployment
@@ -27,15 +26,32 @@ def take(box: Deployment, made: Mapping[str, Any], store: Store, name: str) -> I
 
 
 @contextmanager
-def _opened(box: Deployment, path: str) -> Iterator[IO[bytes]]:
+def _opened(box: Deployment, path: str) -> Iterator[_Content]:
     """A file of the box, read over its SSH connection. Raises BoxError."""
     client: Any = getattr(box.host.connector, "client", None)
-    with ExitStack() as open_now:
+    open_now = ExitStack()
+    try:
         try:
             sftp = open_now.enter_context(client.open_sftp())
             handle = open_now.enter_context(sftp.open(path, "rb"))
             handle.prefetch()
-        except (SSHException, OSError, EOFError) as error:
+        except GONE as error:
             cause = f"{path} cannot be read by SFTP ({error})"
             raise BoxError(box.host.name, cause, "allow SFTP on the box") from error
-        yield handle
+        yield _Content(box, handle)
+    finally:
+        with suppress(*GONE):
+            open_now.close()
+
+
+class _Content:
+    """What a file of the box holds."""
+
+    def __init__(self, box: Deployment, handle: IO[bytes]) -> None:
+        self._box, self._handle = box, handle
+
+    def read(self, size: int) -> bytes:
+        try:
+            return self._handle.read(size)
+        except GONE as error:  # not to be taken for an error of the controller's disk
+            raise broke_off(self._box.host, error) from error

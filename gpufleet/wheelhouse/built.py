@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from gpufleet import sdist
 from gpufleet.building import Building
@@ -16,7 +16,7 @@ from gpufleet.settings import Fetch, Mirrors
 from gpufleet.wheelhouse import prepare
 from gpufleet.wheelhouse.download import LOOK_SECONDS
 from gpufleet.wheelhouse.items import FetchError, FromIndex, Item, Made, archive_item, uv_item, whole
-from gpufleet.wheelhouse.store import Store
+from gpufleet.wheelhouse.store import Content, Store
 
 STORE = f"{ROOT}/store"  # on a box
 
@@ -98,7 +98,7 @@ def said(store: Store, name: str) -> dict[str, Any]:
     return found
 
 
-def keep(store: Store, name: str, wheel: Mapping[str, Any], content: IO[bytes], box: str) -> Item:
+def keep(store: Store, name: str, wheel: Mapping[str, Any], content: Content, box: str) -> Item:
     """Take a wheel that a box has built into the store, and remember what it was built of. Raises FetchError."""
     item = Item(wheel["filename"], wheel["sha256"], wheel["size"], Made())
     store.write(item, content, box)

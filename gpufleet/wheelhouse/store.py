@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import Protocol
 
 from gpufleet.wheelhouse import left, pieces
 from gpufleet.wheelhouse.items import FetchError, Item, Made
@@ -32,6 +32,12 @@ def default_root() -> Path:
         return Path(given).absolute()
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home).absolute() / "gpufleet" / "store"
+
+
+class Content(Protocol):
+    """What is copied into a store."""
+
+    def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -112,7 +118,7 @@ class Store:
         with source.open("rb") as handle:
             self.write(item, handle, str(source))
 
-    def write(self, item: Item, content: IO[bytes], origin: str, *, in_pieces: bool = False) -> None:
+    def write(self, item: Item, content: Content, origin: str, *, in_pieces: bool = False) -> None:
         """Put what `content` holds into the store; see `put`. `origin` names it in an error.
 
         + in_pieces: keep the hashes of its pieces, too

@@ -154,8 +154,10 @@ def test_a_box_that_loses_its_power_in_the_middle(lab: SmallLab, files: Files) -
     run = Run(lab, files, FIVE)
     wait_for(lambda: int(lab.sh("lab-3", f"find {STORE} -name '*.whl' 2>/dev/null | wc -l")) > 0)
     lab("kill", "lab-3")
-    done = run.end()
-    lab("start", "lab-3")
+    try:
+        done = run.end()
+    finally:
+        lab("start", "lab-3")
     assert list(done["failed"]) == ["lab-3"]
     assert done["failed"]["lab-3"].startswith("lab-3: ") and "deploy again" in done["failed"]["lab-3"]
     whole(lab, files, [name for name in FIVE if name != "lab-3"])
