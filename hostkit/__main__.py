@@ -15,6 +15,10 @@ from hostkit import events
 from hostkit.box_lock import box_lock
 from hostkit.errors import Failure
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Callable
+
 CHANGING = ("apt", "host", "build", "runtime", "models-home", "model", "release", "activate", "rollback", "restart",
             "undo", "resume", "hold", "unhold", "retire", "sweep", "remove")  # fmt: skip
 # What only looks; what fills the store, where each file has a lock of its own (hostkit.store); and `job`, which holds
@@ -24,7 +28,9 @@ UNLOCKED = ("probe", "garbage", "job", "stock", "receive", "pull", "forget", "sh
             "removable", "evidence", "doctor")  # fmt: skip
 # What a unit runs as the services' user, who may not take the lock, and while an activation holds it.
 OF_UNITS = ("before-start", "after-stop")
-VERBS = UNLOCKED + OF_UNITS + CHANGING
+# Others, one after another, each with its own lock.
+OF_MANY = ("questions",)
+VERBS = UNLOCKED + OF_UNITS + OF_MANY + CHANGING
 
 
 def main(argv: list | None = None) -> int:
@@ -33,10 +39,18 @@ def main(argv: list | None = None) -> int:
     if len(arguments) not in (1, 2) or arguments[0] not in VERBS:
         events.error("the kit was called with {!r}".format(arguments), "use one of: " + ", ".join(VERBS))
         return 2
-    verb = arguments[0]
     os.umask(0o022)  # the services' user must be able to read what root puts there, however strict root's own is
+    if arguments[0] == "questions":
+        from hostkit import questions
+
+        return questions.run(answer)
+    return answer(arguments[0], lambda: read_file(arguments[1]) if len(arguments) == 2 else read_line())
+
+
+def answer(verb: str, question: Callable[[], dict]) -> int:
+    """Run a verb with the spec that `question` gives, and say its result or why there is none. Returns the status."""
     try:
-        spec = read_file(arguments[1]) if len(arguments) == 2 else read_line()
+        spec = question()
         module = importlib.import_module("hostkit." + verb.replace("-", "_"))
         if verb not in CHANGING:
             result = module.run(spec)

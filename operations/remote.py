@@ -15,7 +15,7 @@ from gpufleet.errors import BoxError
 from gpufleet.kit import FOLDER, NEWEST, Kit, build
 from gpufleet.terminal import one_line, plain
 from operations import become, kit_scripts
-from operations.remote_shell import AGAIN, run
+from operations.remote_shell import AGAIN, Command, run
 from operations.wanted import Wanted
 
 # What boxes were asked when they were connected, and the greenlet that has the answer.
@@ -48,7 +48,7 @@ def call(
     host: Host,
     verb: str,
     spec: Mapping[str, Any],
-    payload: Iterable[bytes] = (),
+    payload: Iterable[bytes] | None = None,
     seconds: float | None = None,
     progress: Callable[[Mapping[str, Any]], None] | None = None,
     log: Callable[[str], None] | None = None,
@@ -61,8 +61,14 @@ def call(
     + log: takes its log lines, in place of pyinfra's own output
     Raises BoxError with the cause and the remedy that the kit gives.
     """
-    command = kit_scripts.call(FOLDER, kit(), verb)
-    lines = run(host, command, chain(_line(spec), payload), become.by_box.get(host.name), seconds)
+    password = become.by_box.get(host.name)
+    if payload is None:
+        from operations import questions  # most runs have none
+
+        script = kit_scripts.call(FOLDER, kit(), "questions")
+        lines = questions.ask(host, verb, spec, seconds, lambda: Command(host, script, password))
+    else:
+        lines = run(host, kit_scripts.call(FOLDER, kit(), verb), chain(_line(spec), payload), password, seconds)
     return _result(host, lines, log or host.log, progress)
 
 

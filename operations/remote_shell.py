@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import chain
 
 from paramiko import Channel, SSHException
@@ -21,40 +21,86 @@ GONE = (SSHException, OSError, EOFError)  # what paramiko raises where the conne
 def run(
     host: Host, script: str, stdin: Iterable[bytes], password: str | None, seconds: float | None = None
 ) -> Iterator[str]:
-    """Run a shell script on the box and yield its lines; `password`: as root through sudo ("" needs none)."""
-    command = f"sh -c {shlex.quote(script)}"
-    if password is not None:
-        # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
-        command = f"sudo -S -k -p '' {command}" if password else f"sudo -n {command}"
-        stdin = chain([password.encode() + b"\n"] if password else [], stdin)
-    # A login shell that is no POSIX shell still understands this.
-    channel = _channel(host)
-    channel.settimeout(seconds)
+    """Run a shell script on the box and yield its lines; see Command. + seconds: how long it may be silent"""
+    command = Command(host, script, password)
     try:
-        channel.exec_command(f"env LC_ALL=C {command}")
-        _send(channel, stdin)
-        yield from (line.decode("utf-8", "replace").rstrip("\n") for line in channel.makefile("rb"))
-        said = channel.makefile_stderr("rb").read().decode("utf-8", "replace")
-        status = channel.recv_exit_status()
-    except GONE as error:
-        if seconds and isinstance(error, TimeoutError):
-            raise BoxError(host.name, f"no answer within {seconds:.0f} s", "see what the box is busy with") from error
-        raise broke_off(host, error) from error
+        yield from command.lines(stdin, seconds)
+        command.end()
     finally:
+        command.close()
+
+
+class Command:
+    """A shell script that runs on a box; `password`: as root through sudo ("" needs none). All raise BoxError."""
+
+    def __init__(self, host: Host, script: str, password: str | None) -> None:
+        self.host, self.password = host, password
+        command = f"sh -c {shlex.quote(script)}"
+        if password is not None:
+            # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
+            command = f"sudo -S -k -p '' {command}" if password else f"sudo -n {command}"
+        self._channel = _channel(host)
+        try:
+            with self._words(None):
+                # A login shell that is no POSIX shell still understands this.
+                self._channel.exec_command(f"env LC_ALL=C {command}")
+                self._output = self._channel.makefile("rb")
+                self._said = self._channel.makefile_stderr("rb")
+        except BoxError:
+            self.close()
+            raise
+        self._first = [password.encode() + b"\n"] if password else []
+
+    def lines(self, stdin: Iterable[bytes], seconds: float | None, *, more: bool = False) -> Iterator[str]:
+        """Send what the command reads, and yield what it prints, until its end.
+
+        + seconds: how long it may be silent; None: for ever
+        + more: there will be more for it to read
+        """
+        first, self._first = self._first, []
+        self._channel.settimeout(seconds)
+        with self._words(seconds):
+            _send(self._channel, chain(first, stdin), more)
+            yield from (line.decode("utf-8", "replace").rstrip("\n") for line in self._output)
+
+    def end(self) -> None:
+        """Wait for its end; what it wrote to standard error is raised when that was a bad one."""
+        with self._words(None):
+            said = self._said.read().decode("utf-8", "replace")
+            status = self._channel.recv_exit_status()
+        if status == -1:
+            raise BoxError(self.host.name, "the connection broke off while a command was running", AGAIN)
+        if status != 0:
+            complain(self.host, said, self.password)
+
+    def runs_on(self, host: Host) -> bool:
+        """Whether it can be told more, over the connection that the box has now."""
+        client, channel = getattr(host.connector, "client", None), self._channel
+        there = client is not None and channel.get_transport() is client.get_transport()
+        return there and not (channel.closed or channel.eof_received or channel.exit_status_ready())
+
+    def close(self) -> None:
         with suppress(*GONE):
-            channel.close()
-    if status == -1:
-        raise BoxError(host.name, "the connection broke off while a command was running", AGAIN)
-    if status != 0:
-        complain(host, said, password)
+            self._channel.close()
+
+    @contextmanager
+    def _words(self, seconds: float | None) -> Iterator[None]:
+        try:
+            yield
+        except GONE as error:
+            if seconds and isinstance(error, TimeoutError):
+                cause = f"no answer within {seconds:.0f} s"
+                raise BoxError(self.host.name, cause, "see what the box is busy with") from error
+            raise broke_off(self.host, error) from error
 
 
-def _send(channel: Channel, stdin: Iterable[bytes]) -> None:
+def _send(channel: Channel, stdin: Iterable[bytes], more: bool) -> None:
     """Send what the command reads. One that has ended before it read all has its reasons, which it tells."""
     try:
         for block in stdin:
             channel.sendall(block)
-        channel.shutdown_write()
+        if not more:
+            channel.shutdown_write()
     except OSError:
         if not channel.get_transport().is_active():
             raise

@@ -24,6 +24,7 @@ from tests.command import owners_folder
 PASSWORD = "any"
 LOOPBACK = "127.0.0.1"
 INVENTORY = "from gpufleet.inventory import by_traits\nboxes = {boxes!r}\nglobals().update(by_traits(boxes))\n"
+END = b'{"event": "end", "said": "", "status": 0}\n'
 # A box's kit: (box, verb, spec) → the result of the verb. Raises Failure.
 Kit = Callable[[str, str, dict[str, Any]], dict[str, Any]]
 IDLE = {"stack": "vllm-0.27.1-cpu", "serve": [], "host": {"toolkit": "none"}}
@@ -38,6 +39,7 @@ class Boxes:
     + kit: answers every verb but the look; without it:
     + answers: the events that a verb says, by verb (without any it says nothing and goes on)
     + asked: (box, verb) of each call; scripts: of the last look at each box
+    + processes: the box of each process of the kit, which answers one call or many
     """
 
     key: paramiko.PKey
@@ -52,6 +54,7 @@ class Boxes:
     kit: Kit | None = None
     answers: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    processes: list[str] = field(default_factory=list)
     scripts: dict[str, str] = field(default_factory=dict)
 
     def folder(self, path: Path, **data: Mapping[str, Any]) -> Path:
@@ -133,21 +136,32 @@ class _Server(paramiko.ServerInterface):
     def _answer(self, channel: paramiko.Channel, command: str) -> None:
         verb = re.search(r"\.pyz'? +'?([a-z-]+)", command) if "GPUFLEET:AS" not in command else None
         if verb:
-            self.boxes.asked.append((self.name, verb[1]))
-        else:
-            self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
+            self.boxes.processes.append(self.name)
         with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
-            spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
-            if not verb:
-                self.boxes.scripts[self.name] = command + spec.decode()
-            if self.name in self.boxes.hung:
-                return
-            if verb and not self.boxes.kit and verb[1] not in {*self.boxes.answers, "lock"}:
-                return
-            text = self._verb(verb[1], json.loads(spec)) if verb else f"GPUFLEET:AS:\n{self._look()}"
-            channel.sendall(f"{text}\n".encode())
+            if verb and verb[1] == "questions":
+                for line in channel.makefile("rb"):
+                    question = json.loads(line)
+                    if (text := self._said(question["verb"], question["spec"])) is None:
+                        return
+                    channel.sendall(f"{text}\n".encode() + END)
+            else:
+                spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
+                text = self._said(verb[1], json.loads(spec)) if verb else self._looked(command + spec.decode())
+                if text is None:
+                    return
+                channel.sendall(f"{text}\n".encode())
             channel.send_exit_status(0)
             channel.close()
+
+    def _looked(self, script: str) -> str | None:
+        self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
+        self.boxes.scripts[self.name] = script
+        return f"GPUFLEET:AS:\n{self._look()}" if self.name not in self.boxes.hung else None
+
+    def _said(self, verb: str, spec: dict[str, Any]) -> str | None:
+        self.boxes.asked.append((self.name, verb))
+        known = self.boxes.kit or verb in {*self.boxes.answers, "lock"}
+        return self._verb(verb, spec) if known and self.name not in self.boxes.hung else None
 
     def _look(self) -> str:
         return json.dumps({"event": "result", "facts": self.boxes.facts[self.name]})
