@@ -16,6 +16,7 @@ import pytest
 
 from tests.command import PYINFRA, REPOSITORY, deploy, run
 from tests.operations.boxes import Boxes, boxes
+from tests.operations.rolling import rolling
 from tests.operations.three import CPU, MACHINE, three
 from tests.unit.fleets import cpu_facts, gpu_facts
 
@@ -27,6 +28,7 @@ ROUND_TRIPS = 8
 BYTES = 2800
 CALLS = 5_500  # of Python functions for one box more, of which paramiko's are a third
 OUR_CALLS = 1_000
+CHANGE_CALLS = 5  # of the kit, to bring an instance to a new release: the lock taken and given back, with it
 # What costs start-up time, and has no part in a run that changes nothing.
 UNNEEDED = {
     "rich", "httpx", "requests", "huggingface_hub", "pynvml", "urllib.request", "http.client",
@@ -63,6 +65,16 @@ def test_one_connection_one_command_no_file_transfer(three: Boxes, tmp_path: Pat
         assert count.connections == 1, name
         assert count.round_trips <= ROUND_TRIPS, name
         assert count.to_box <= BYTES, name
+
+
+def test_a_change_costs_one_process_of_the_kit_and_few_calls(tmp_path: Path) -> None:
+    """Beside the look, and what runs as jobs. Calls that are made at once would have one each."""
+    with rolling(tmp_path / "boxes", 2) as fleet:
+        assert deploy(fleet.folder(tmp_path), "-y").returncode == 0
+        found = fleet.boxes
+    for name in ("box-1", "box-2"):
+        assert found.processes.count(name) == 1
+        assert 4 <= [box for box, _ in found.asked].count(name) <= CHANGE_CALLS, found.asked
 
 
 def test_a_file_transfer_would_be_seen(one: Boxes, tmp_path: Path) -> None:
