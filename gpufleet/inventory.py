@@ -163,6 +163,11 @@ def load(
     stacks = catalogue.load(Stack, "stack", paths.stack_folders(root))
     models = catalogue.load(Model, "model", [*paths.model_folders(root), *model_folders])
     fleet = Fleet(root, source, {}, {}, {}, stacks, models)
+    problems += [
+        f"{shown}: by_traits(…, models=…) names {folder}, and there is no such folder; correct it, or take it out"
+        for folder in model_folders
+        if not paths.is_folder(folder)
+    ]
     problems += incomplete(stacks)
     for item in boxes:
         try:

@@ -173,7 +173,7 @@ def _cause(error: BaseException | None, host: str, port: Any, client: Any) -> st
 def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str], HostKeys]) -> Unknown | str | None:
     """The key of a box that nobody knows yet; a text: why the box is not there; None: known, or for pyinfra to say."""
     client = _LookingClient()
-    config_file = _ssh_config_of(data)
+    config_file = _ssh_config_of(box, data)
     port = int(data.get("ssh_port") or 0)
     arguments: dict[str, Any] = {"port": port} if port else {}
     try:
@@ -215,10 +215,14 @@ def _look(box: str, data: Mapping[str, Any], seconds: float, keys: Callable[[str
     return None
 
 
-def _ssh_config_of(data: Mapping[str, Any]) -> str | None:
+def _ssh_config_of(box: str, data: Mapping[str, Any]) -> str | None:
     """The box's own ssh config; None: the user's. Raises ConfigError when the one that counts cannot be read."""
     own = data.get("ssh_config_file")
     file = _at_home(own) if own else Path(ssh_config.expanded(ssh_config.USERS))
+    if own and not file.exists():
+        raise ConfigError(
+            [f"{box}: ssh_config_file is {file}, which is not there; correct it, or name /dev/null for none"]
+        )
     if problem := _config_problem(file):
         raise ConfigError([problem])
     return str(file) if own else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import threading
@@ -71,8 +72,8 @@ class Boxes:
             "ssh_allow_agent": False,
             "ssh_look_for_keys": False,
             "ssh_known_hosts_file": str(hosts),
-            # a file of its own, so that the ssh config of whoever runs the tests has no say
-            "ssh_config_file": str(path / "no-config"),
+            # so that the ssh config of whoever runs the tests has no say
+            "ssh_config_file": os.devnull,
         }
         boxes = [
             (

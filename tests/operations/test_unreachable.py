@@ -125,6 +125,14 @@ def test_an_ssh_config_that_is_not_utf8(tmp_path: Path, which: str, command: tup
     assert f"gpufleet: {wrong}: line 2 is not UTF-8; write it anew in UTF-8" in text
 
 
+@pytest.mark.parametrize("command", [("deploy", "-y"), ("doctor",)])
+def test_an_ssh_config_of_its_own_that_is_not_there(tmp_path: Path, command: tuple[str, ...]) -> None:
+    folder = fleet(tmp_path, ssh_config_file="~/.ssh/own")
+    code, text = said(folder, command)
+    assert code == 2, text
+    assert f"gpufleet: hole: ssh_config_file is {folder}/home/.ssh/own, which is not there; correct it" in text
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

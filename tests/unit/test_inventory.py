@@ -104,6 +104,14 @@ def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
     assert len(caught.value.problems) == 3
 
 
+def test_a_folder_of_models_that_is_not_there_is_named(tmp_path: Path) -> None:
+    owner(tmp_path, inventory__home="boxes = []\n")
+    with pytest.raises(ConfigError, match=r"names .*/modles, and there is no such folder; correct it"):
+        load([GOOD], tmp_path / "inventory" / "home.py", [tmp_path / "modles"])
+    (tmp_path / "modles").mkdir()
+    load([GOOD], tmp_path / "inventory" / "home.py", [tmp_path / "modles"])
+
+
 def test_an_empty_inventory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no box"):
         fleet(tmp_path)
