@@ -3,6 +3,7 @@
 Standard input has one question a line: `{"verb": …, "spec": …}`. What the verb says comes out as it does when the verb
 is called alone, then an event `end` with its exit status and the last of what it wrote to standard error. Each question
 is answered by a child, which cannot leave anything behind in memory, and whose end, however bad, is not the others'.
+The first line that comes out is an event `ready`: sudo, where it is asked for, has let it through.
 """
 
 from __future__ import annotations
@@ -23,23 +24,26 @@ if TYPE_CHECKING:
 
 IDLE_SECONDS = 3600  # a controller that lost its power does not say that it is gone
 SAID = 4096  # bytes of standard error
-END = "end"
 
 
 def run(answer: Answer) -> int:
     """Answer until standard input ends; `answer`: see hostkit.__main__."""
+    events.emit("ready")
     while True:
         signal.alarm(IDLE_SECONDS)
         line = sys.stdin.buffer.readline()
         signal.alarm(0)
         if not line:
             return 0
+        if not os.path.exists(sys.argv[0]):  # what it still had in memory would make the files anew that went with it
+            sys.stderr.write("{} is gone from this box\n".format(sys.argv[0]))
+            return 2
         question = json.loads(line)
         verb, spec = question["verb"], question["spec"]
         _prepare(verb)
         said = os.memfd_create("said")
         try:
-            events.emit(END, **_end(_child(answer, verb, spec, said), said))
+            events.emit("end", **_end(_child(answer, verb, spec, said), said))
         finally:
             os.close(said)
 

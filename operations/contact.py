@@ -219,12 +219,12 @@ def _ssh_config_of(box: str, data: Mapping[str, Any]) -> str | None:
     """The box's own ssh config; None: the user's. Raises ConfigError when the one that counts cannot be read."""
     own = data.get("ssh_config_file")
     file = _at_home(own) if own else Path(ssh_config.expanded(ssh_config.USERS))
+    if problem := _config_problem(file):
+        raise ConfigError([problem])
     if own and not file.exists():
         raise ConfigError(
             [f"{box}: ssh_config_file is {file}, which is not there; correct it, or name /dev/null for none"]
         )
-    if problem := _config_problem(file):
-        raise ConfigError([problem])
     return str(file) if own else None
 
 

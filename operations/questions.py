@@ -9,13 +9,16 @@ from typing import Any
 
 from pyinfra.api.host import Host
 
+from gpufleet.errors import BoxError
 from operations.remote_shell import Command, complain
 
-END = '{"event": "end"'  # hostkit.questions
+READY, END = '{"event": "ready"}', '{"event": "end"'  # hostkit.questions
+READY_SECONDS = 60
 IDLE_SECONDS = 1800  # half of the time after which one that is asked nothing ends
 LAST = ("apt", "remove")  # what these change may be Python, or the kit itself
 
-_idle: dict[str, list[tuple[float, Command]]] = {}  # by box, since when
+_waiting: dict[str, list[Command]] = {}  # by box
+_changed: dict[str, float] = {}  # when one of LAST ended on a box
 
 
 def ask(
@@ -26,32 +29,73 @@ def ask(
     + seconds: how long it may be silent; None: for ever
     + begin: starts a process of the kit's verb `questions` on the box
     """
-    command = _waiting(host) or begin()
+    command = _found(host) or _admitted(begin())
     question = json.dumps({"verb": verb, "spec": spec}).encode() + b"\n"
     end: dict[str, Any] = {}
     try:
         for line in command.lines([question], seconds, more=True):
             if line.startswith(END):
-                end = json.loads(line)
+                end = _read(line)
                 break
-            yield line
-        else:
+            if line != READY:
+                yield line
+        if not end:
             command.end()
     finally:
-        if end and verb not in LAST:
-            _idle.setdefault(host.name, []).append((time.monotonic(), command))
+        if verb in LAST:
+            _changed[host.name] = time.monotonic()
+        if end and command.began > _changed.get(host.name, 0.0):
+            command.used = time.monotonic()
+            _waiting.setdefault(host.name, []).append(command)
         else:
             command.close()
     if end.get("status"):
         complain(host, end["said"], command.password)
 
 
-def _waiting(host: Host) -> Command | None:
+def close_waiting(host: Host) -> bool:
+    """End the box's processes that nobody asks now; whether there were any."""
+    commands = _waiting.pop(host.name, [])
+    for command in commands:
+        command.close()
+    return bool(commands)
+
+
+def _found(host: Host) -> Command | None:
     """A process that answered before and waits; the others stay for calls meanwhile."""
-    idle = _idle.get(host.name, [])
-    while idle:
-        since, command = idle.pop()
-        if time.monotonic() - since < IDLE_SECONDS and command.runs_on(host):
+    waiting = _waiting.get(host.name, [])
+    while waiting:
+        command = waiting.pop()
+        fresh = time.monotonic() - command.used < IDLE_SECONDS and command.began > _changed.get(host.name, 0.0)
+        if fresh and command.runs_on(host):
             return command
         command.close()
     return None
+
+
+def _admitted(command: Command) -> Command:
+    """The process, once sudo has taken the password: it would take what comes next for another try of a wrong one."""
+    if not command.password:
+        return command
+    try:
+        try:
+            for line in command.lines([], READY_SECONDS, more=True):
+                if line == READY:
+                    return command
+        except BoxError as error:
+            if not isinstance(error.__cause__, TimeoutError):
+                raise
+            command.no_more()  # then sudo says why
+        command.end()
+        raise BoxError(command.host.name, f"sudo is silent for {READY_SECONDS} s", "see what the box is busy with")
+    except BaseException:
+        command.close()
+        raise
+
+
+def _read(line: str) -> dict[str, Any]:
+    """Nothing of a line that broke off in the middle."""
+    try:
+        return dict(json.loads(line))
+    except ValueError:
+        return {}

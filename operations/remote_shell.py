@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
+from typing import TypeVar
 
-from paramiko import Channel, SSHException
+from paramiko import Channel, ChannelException, SSHException
 from pyinfra.api.host import Host
 
 from gpufleet.errors import BoxError
@@ -15,6 +17,8 @@ from gpufleet.kit import FOLDER
 from operations.become import PASSWORD_VARIABLE, no_sudo
 
 AGAIN = "check the box and its network, then deploy again; what was begun is finished or begun anew"
+ROOM_SECONDS = 10
+T = TypeVar("T")
 GONE = (SSHException, OSError, EOFError)  # what paramiko raises where the connection is no more, also while it closes
 
 
@@ -35,6 +39,7 @@ class Command:
 
     def __init__(self, host: Host, script: str, password: str | None) -> None:
         self.host, self.password = host, password
+        self.began = self.used = time.monotonic()
         command = f"sh -c {shlex.quote(script)}"
         if password is not None:
             # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
@@ -62,6 +67,11 @@ class Command:
         with self._words(seconds):
             _send(self._channel, chain(first, stdin), more)
             yield from (line.decode("utf-8", "replace").rstrip("\n") for line in self._output)
+
+    def no_more(self) -> None:
+        """It has read all that there will be."""
+        with self._words(None):
+            _send(self._channel, [], more=False)
 
     def end(self) -> None:
         """Wait for its end; what it wrote to standard error is raised when that was a bad one."""
@@ -134,6 +144,24 @@ def _channel(host: Host) -> Channel:
     if not transport.packetizer._Packetizer__keepalive_interval:
         transport.set_keepalive(15)
     try:
-        return transport.open_session()
+        return opened(host, transport.open_session)
     except GONE as error:
         raise broke_off(host, error) from error
+
+
+def opened(host: Host, open_: Callable[[], T]) -> T:
+    """What opens a channel. Where the box allows no more of them at once, processes that only wait make room."""
+    until = 0.0
+    while True:
+        try:
+            return open_()
+        except ChannelException:
+            from operations import questions  # which needs this module
+
+            if not until:
+                if not questions.close_waiting(host):
+                    raise
+                until = time.monotonic() + ROOM_SECONDS
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)  # sshd counts one until its process has ended

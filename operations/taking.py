@@ -10,7 +10,7 @@ from gpufleet.errors import BoxError
 from gpufleet.wheelhouse import built as records
 from gpufleet.wheelhouse.items import FetchError, Item
 from gpufleet.wheelhouse.store import Store
-from operations.remote_shell import GONE, broke_off
+from operations.remote_shell import GONE, broke_off, opened
 
 if TYPE_CHECKING:
     from operations.deployment import Deployment
@@ -32,13 +32,13 @@ def _opened(box: Deployment, path: str) -> Iterator[_Content]:
     open_now = ExitStack()
     try:
         try:
-            sftp = open_now.enter_context(client.open_sftp())
+            sftp = open_now.enter_context(opened(box.host, client.open_sftp))
             handle = open_now.enter_context(sftp.open(path, "rb"))
             handle.prefetch()
         except GONE as error:
             cause = f"{path} cannot be read by SFTP ({error})"
             raise BoxError(box.host.name, cause, "allow SFTP on the box") from error
-        yield _Content(box, handle)
+        yield _Content(box, client, path, handle)
     finally:
         with suppress(*GONE):
             open_now.close()
@@ -47,11 +47,15 @@ def _opened(box: Deployment, path: str) -> Iterator[_Content]:
 class _Content:
     """What a file of the box holds."""
 
-    def __init__(self, box: Deployment, handle: IO[bytes]) -> None:
-        self._box, self._handle = box, handle
+    def __init__(self, box: Deployment, client: Any, path: str, handle: IO[bytes]) -> None:
+        self._box, self._client, self._path, self._handle = box, client, path, handle
 
     def read(self, size: int) -> bytes:
         try:
             return self._handle.read(size)
         except GONE as error:  # not to be taken for an error of the controller's disk
+            if isinstance(error, OSError) and self._client.get_transport().is_active():
+                raise BoxError(
+                    self._box.host.name, f"{self._path} cannot be read ({error})", "see to its disk"
+                ) from error
             raise broke_off(self._box.host, error) from error

@@ -25,6 +25,7 @@ from tests.command import owners_folder
 PASSWORD = "any"
 LOOPBACK = "127.0.0.1"
 INVENTORY = "from gpufleet.inventory import by_traits\nboxes = {boxes!r}\nglobals().update(by_traits(boxes))\n"
+READY = b'{"event": "ready"}\n'
 END = b'{"event": "end", "said": "", "status": 0}\n'
 # A box's kit: (box, verb, spec) → the result of the verb. Raises Failure.
 Kit = Callable[[str, str, dict[str, Any]], dict[str, Any]]
@@ -40,6 +41,7 @@ class Boxes:
     + kit: answers every verb but the look; without it:
     + answers: the events that a verb says, by verb (without any it says nothing and goes on)
     + asked: (box, verb) of each call; scripts: of the last look at each box
+    + at_once: how many sessions a connection may have (MaxSessions of sshd)
     + processes: the box of each process of the kit, which answers one call or many
     """
 
@@ -48,6 +50,7 @@ class Boxes:
     ports: dict[str, int] = field(default_factory=dict)
     off: set[str] = field(default_factory=set)
     hung: set[str] = field(default_factory=set)
+    at_once: int = 10
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     wire: dict[str, Count] = field(default_factory=dict)
@@ -113,6 +116,7 @@ class _Heard:
 class _Server(paramiko.ServerInterface):
     def __init__(self, boxes: Boxes, name: str) -> None:
         self.boxes, self.name = boxes, name
+        self.open = 0
 
     def get_allowed_auths(self, username: str) -> str:
         return "password"
@@ -124,10 +128,14 @@ class _Server(paramiko.ServerInterface):
         return paramiko.AUTH_SUCCESSFUL
 
     def check_channel_request(self, kind: str, chanid: int) -> int:
+        if self.open >= self.boxes.at_once:
+            return paramiko.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED
+        self.open += 1
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_subsystem_request(self, channel: paramiko.Channel, name: str) -> bool:
         self.boxes.subsystems.append((self.name, name))
+        self.open -= 1
         return False
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
@@ -138,21 +146,34 @@ class _Server(paramiko.ServerInterface):
         verb = re.search(r"\.pyz'? +'?([a-z-]+)", command) if "GPUFLEET:AS" not in command else None
         if verb:
             self.boxes.processes.append(self.name)
-        with contextlib.suppress(OSError, paramiko.SSHException, EOFError):
+        try:
             if verb and verb[1] == "questions":
-                for line in channel.makefile("rb"):
-                    question = json.loads(line)
-                    if (text := self._said(question["verb"], question["spec"])) is None:
-                        return
-                    channel.sendall(f"{text}\n".encode() + END)
-            else:
-                spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
-                text = self._said(verb[1], json.loads(spec)) if verb else self._looked(command + spec.decode())
-                if text is None:
-                    return
+                self._answer_many(channel, sudo="sudo -S" in command)
+                return
+            spec = b"".join(iter(lambda: channel.recv(1024), b""))  # until the controller has said all
+            text = self._said(verb[1], json.loads(spec)) if verb else self._looked(command + spec.decode())
+            if text is not None:
                 channel.sendall(f"{text}\n".encode())
-            channel.send_exit_status(0)
-            channel.close()
+                _close(channel, 0)
+        except (OSError, paramiko.SSHException, EOFError):
+            pass
+        finally:
+            self.open -= 1
+
+    def _answer_many(self, channel: paramiko.Channel, sudo: bool) -> None:
+        questions = channel.makefile("rb")
+        if sudo and questions.readline().decode() != f"{PASSWORD}\n":
+            questions.read()  # another try, and another
+            channel.sendall_stderr(b"sudo: no password was provided\nsudo: 1 incorrect password attempt\n")
+            _close(channel, 1)
+            return
+        channel.sendall(READY)
+        for line in questions:
+            question = json.loads(line)
+            if (text := self._said(question["verb"], question["spec"])) is None:
+                return
+            channel.sendall(f"{text}\n".encode() + END)
+        _close(channel, 0)
 
     def _looked(self, script: str) -> str | None:
         self.boxes.looks[self.name] = self.boxes.looks.get(self.name, 0) + 1
@@ -178,6 +199,11 @@ class _Server(paramiko.ServerInterface):
             return json.dumps({"event": "error", "cause": failure.cause, "remedy": failure.remedy})
         except Exception as error:  # else the controller would wait for ever, and nobody see why
             return json.dumps({"event": "error", "cause": f"the stand-in of the kit: {error!r}", "remedy": "mend it"})
+
+
+def _close(channel: paramiko.Channel, status: int) -> None:
+    channel.send_exit_status(status)
+    channel.close()
 
 
 @contextlib.contextmanager

@@ -51,9 +51,9 @@ class Channel:
     def shutdown_write(self) -> None:
         self._fails("shutdown_write")
 
-    def makefile(self, mode: str) -> io.BytesIO:
-        self._fails("makefile")
-        return io.BytesIO(b"a line\n")
+    def makefile(self, mode: str) -> Iterator[bytes]:
+        yield b"a line\n"
+        self._fails("read")
 
     def makefile_stderr(self, mode: str) -> io.BytesIO:
         return io.BytesIO()
@@ -81,7 +81,7 @@ def host(fails: Fails) -> Any:
 
 
 ERRORS = [EOFError(), SSHException("Channel closed."), BrokenPipeError(32, "Broken pipe"), TimeoutError()]
-STEPS = ["open_session", "exec_command", "sendall", "shutdown_write", "makefile", "recv_exit_status"]
+STEPS = ["open_session", "exec_command", "sendall", "shutdown_write", "read", "recv_exit_status"]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
@@ -108,7 +108,13 @@ def test_what_a_box_has_made_is_not_taken_by_halves(tmp_path: Path, error: Excep
     assert take(sftp_box(Fails("close", error, silent=False)), MADE, store, "pkg").sha256 == MADE["sha256"]
 
 
-def sftp_box(fails: Fails) -> Any:
+def test_a_disk_of_the_box_is_not_its_connection(tmp_path: Path) -> None:
+    broken = sftp_box(Fails("read", OSError("Failure"), silent=True), active=True)
+    with pytest.raises(BoxError, match=rf"^box: .*/{MADE['filename']} cannot be read \(Failure\)\. See to its disk"):
+        take(broken, MADE, Store(tmp_path), "pkg")
+
+
+def sftp_box(fails: Fails, active: bool = False) -> Any:
     class Handle(io.BytesIO):
         def prefetch(self) -> None:
             pass
@@ -122,5 +128,6 @@ def sftp_box(fails: Fails) -> Any:
         yield SimpleNamespace(open=lambda path, mode: Handle(WHEEL))
         fails("close")
 
-    client = SimpleNamespace(open_sftp=open_sftp)
+    transport = SimpleNamespace(is_active=lambda: active)
+    client = SimpleNamespace(open_sftp=open_sftp, get_transport=lambda: transport)
     return SimpleNamespace(host=SimpleNamespace(name="box", connector=SimpleNamespace(client=client)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -12,28 +13,36 @@ import pytest
 
 from gpufleet.errors import BoxError
 from hostkit.errors import Failure
-from operations import questions, remote
+from operations import become, questions, remote
+from tests.operations import boxes as served
 from tests.operations.boxes import LOOPBACK, PASSWORD, Boxes, boxes
 
 
 @pytest.fixture
 def found() -> Iterator[Boxes]:
-    questions._idle.clear()
+    forget()
     with boxes({"one": {}, "two": {}}) as found:
         found.kit = kit
         yield found
-    questions._idle.clear()
+    forget()
+
+
+def forget() -> None:
+    ASKED.clear()
+    for kept in (questions._waiting, questions._changed, become.by_box):
+        kept.clear()  # type: ignore[attr-defined]
 
 
 def kit(box: str, verb: str, spec: dict[str, Any]) -> dict[str, Any]:
     if verb == "fails":
         raise Failure("it is full", "make room")
     if "meet" in spec:
+        ASKED.set()
         spec["meet"] = MEETING.wait(10)
     return {"said": [box, verb, spec]}
 
 
-MEETING = threading.Barrier(2)
+MEETING, ASKED = threading.Barrier(2), threading.Event()
 
 
 def connected(found: Boxes, name: str) -> Any:
@@ -57,23 +66,33 @@ def test_calls_at_once_have_a_process_each(found: Boxes) -> None:
     host, answers = connected(found, "one"), list[Any]()
     for _ in range(2):
         threads = [
-            threading.Thread(target=lambda n: answers.append(remote.call(host, "x", {"n": n, "meet": 0})), args=(n,))
+            threading.Thread(
+                target=lambda n: answers.append((n, remote.call(host, "x", {"n": n, "meet": 0})["said"][2]["n"])),
+                args=(n,),
+            )
             for n in range(2)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join(20)
-    assert sorted(answer["said"][2]["n"] for answer in answers) == [0, 0, 1, 1]
+    assert sorted(answers) == [(0, 0), (0, 0), (1, 1), (1, 1)]
     assert found.processes == ["one", "one"], "the second two found those of the first"
 
 
 @pytest.mark.parametrize("verb", questions.LAST)
-def test_what_may_change_python_is_the_last_of_its_process(found: Boxes, verb: str) -> None:
+def test_what_may_change_python_is_the_last_of_all_that_run_then(found: Boxes, verb: str) -> None:
     host = connected(found, "one")
-    for each in ("stock", verb, "stock", "stock"):
-        remote.call(host, each, {})
-    assert found.processes == ["one", "one"]
+    thread = threading.Thread(target=lambda: remote.call(host, "x", {"meet": 0}))
+    thread.start()
+    assert ASKED.wait(10)
+    remote.call(host, "stock", {})
+    remote.call(host, verb, {})
+    MEETING.wait(10)
+    thread.join(10)
+    for _ in range(2):
+        remote.call(host, "stock", {})
+    assert found.processes == ["one"] * 3, "that of x, that of the verb, and a new one"
 
 
 def test_bytes_go_to_a_process_of_their_own(found: Boxes) -> None:
@@ -95,7 +114,7 @@ def test_silence_ends_its_process_and_the_next_call_has_another(found: Boxes) ->
 
 
 def close_it(found: Boxes, host: Any, patch: pytest.MonkeyPatch) -> None:
-    ((_, command),) = questions._idle["one"]
+    (command,) = questions._waiting["one"]
     command._channel.shutdown_write()  # the box's end closes then
     assert command._channel.recv(1) == b""
 
@@ -136,7 +155,53 @@ def test_who_stops_listening_leaves_no_answer_for_the_next(found: Boxes) -> None
 def test_a_bad_end_without_a_word_is_said_by_what_stood_on_standard_error(
     found: Boxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tests.operations.boxes.END", b'{"event": "end", "said": "Killed: no memory", "status": 137}\n')
+    monkeypatch.setattr(served, "END", b'{"event": "end", "said": "Killed: no memory", "status": 137}\n')
     found.kit, found.answers = None, {"dies": []}
     with pytest.raises(BoxError, match="one: a command failed: Killed: no memory"):
         remote.call(connected(found, "one"), "dies", {})
+
+
+@pytest.mark.parametrize("cut", [b'{"event": "end", "sa', b'{"event": "res', b""])
+def test_an_answer_that_breaks_off_is_a_connection_that_did(
+    found: Boxes, monkeypatch: pytest.MonkeyPatch, cut: bytes
+) -> None:
+    def half(server: Any, channel: paramiko.Channel, sudo: bool) -> None:
+        channel.recv(1)
+        channel.sendall(served.READY + cut)
+        channel.close()
+
+    monkeypatch.setattr(served._Server, "_answer_many", half)
+    with pytest.raises(BoxError, match="one: the connection broke off while a command was running"):
+        remote.call(connected(found, "one"), "stock", {})
+
+
+def test_sudo_takes_nothing_for_a_password_but_the_password(found: Boxes) -> None:
+    host = connected(found, "one")
+    become.by_box["one"] = PASSWORD
+    for _ in range(2):
+        assert remote.call(host, "stock", {})["said"][1] == "stock"
+    assert found.processes == ["one"]
+
+
+def test_sudo_that_takes_it_no_more_is_said(found: Boxes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "READY_SECONDS", 1)
+    become.by_box["one"] = "an old one"
+    with pytest.raises(BoxError, match="one: sudo does not accept the password"):
+        remote.call(connected(found, "one"), "stock", {})
+    assert found.asked == []
+
+
+@pytest.mark.parametrize("payload", [None, [b""]])
+def test_processes_that_wait_make_room(found: Boxes, payload: list[bytes] | None) -> None:
+    found.at_once = 1
+    host = connected(found, "one")
+    remote.call(host, "stock", {})
+    if payload is None:
+        questions._changed["one"] = time.monotonic()  # the one that waits is of no use
+    assert remote.call(host, "receive", {}, payload=payload)["said"][1] == "receive"
+
+
+def test_a_box_that_allows_no_session_says_so(found: Boxes) -> None:
+    found.at_once = 0
+    with pytest.raises(BoxError, match=r"one: the connection broke off .*Administratively prohibited"):
+        remote.call(connected(found, "one"), "stock", {})

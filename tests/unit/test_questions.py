@@ -34,9 +34,14 @@ def answer(verb, question):
         os.kill(os.getpid(), signal.SIGKILL) if spec.get("dies") else None
     if verb == "exit":
         sys.exit("that was bad")
+    if verb == "sleep":
+        time.sleep(2)
+        events.result({})
+        return 0
     if verb == "leave":
         if os.fork() == 0:
             time.sleep(5)
+            os._exit(0)
         events.result({})
         return 0
     return 3
@@ -51,6 +56,8 @@ class Process:
         self.running = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
+        assert self.running.stdout
+        assert self.running.stdout.readline() == b'{"event": "ready"}\n'
 
     def ask(self, verb: str, spec: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
         """(what it said, the event `end`)"""
@@ -73,10 +80,16 @@ class Process:
 
 
 @pytest.fixture
-def standin() -> Iterator[Process]:
-    process = Process([sys.executable, "-c", STANDIN])
+def standin(tmp_path: Path) -> Iterator[Process]:
+    process = started(tmp_path)
     yield process
     assert process.end() == 0
+
+
+def started(folder: Path, seconds: int = 3600) -> Process:
+    file = folder / "kit.py"
+    file.write_text(STANDIN.replace("seen = []", f"seen, questions.IDLE_SECONDS = [], {seconds}"))
+    return Process([sys.executable, str(file)])
 
 
 def test_nothing_stays_of_one_for_the_next(standin: Process) -> None:
@@ -119,8 +132,20 @@ def test_the_kit_itself(tmp_path: Path) -> None:
     assert process.end() == 0
 
 
-def test_it_ends_when_nobody_asks_any_more() -> None:
-    impatient = STANDIN.replace("seen = []", "seen = []; questions.IDLE_SECONDS = 1")
-    process = Process([sys.executable, "-c", impatient])
+def test_it_ends_when_nobody_asks_any_more_and_not_before(tmp_path: Path) -> None:
+    process = started(tmp_path, seconds=1)
+    (line,), end = process.ask("sleep", {})
+    assert (json.loads(line), end["status"]) == ({"event": "result"}, 0), "a verb may take longer than that"
     assert process.running.wait(20) == -signal.SIGALRM
     process.end()
+
+
+def test_it_answers_nothing_once_the_kit_is_gone(tmp_path: Path) -> None:
+    """What removes gpufleet from the box relies on that."""
+    process = started(tmp_path)
+    assert process.ask("remember", {"word": "a", "umask": 0o22})[1]["status"] == 0
+    (tmp_path / "kit.py").unlink()
+    with pytest.raises(AssertionError):
+        process.ask("remember", {"word": "b", "umask": 0o22})
+    assert process.running.stderr and b"kit.py is gone from this box" in process.running.stderr.read()
+    assert process.end() == 2
