@@ -3,7 +3,8 @@
 Standard input has one question a line: `{"verb": …, "spec": …}`. What the verb says comes out as it does when the verb
 is called alone, then an event `end` with its exit status and the last of what it wrote to standard error. Each question
 is answered by a child, which cannot leave anything behind in memory, and whose end, however bad, is not the others'.
-The first line that comes out is an event `ready`: sudo, where it is asked for, has let it through.
+The first line that comes out is an event `ready`: sudo, where it is asked for, has let it through. Where Python or the
+kit is no more what it was, the answer is an event `again` and nothing else: a new process is to be asked.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ SAID = 4096  # bytes of standard error
 
 def run(answer: Answer) -> int:
     """Answer until standard input ends; `answer`: see hostkit.__main__."""
+    made_of = _made_of()
     events.emit("ready")
     while True:
         signal.alarm(IDLE_SECONDS)
@@ -35,9 +37,9 @@ def run(answer: Answer) -> int:
         signal.alarm(0)
         if not line:
             return 0
-        if not os.path.exists(sys.argv[0]):  # what it still had in memory would make the files anew that went with it
-            sys.stderr.write("{} is gone from this box\n".format(sys.argv[0]))
-            return 2
+        if made_of != _made_of():
+            events.emit("again")
+            return 0
         question = json.loads(line)
         verb, spec = question["verb"], question["spec"]
         _prepare(verb)
@@ -46,6 +48,19 @@ def run(answer: Answer) -> int:
             events.emit("end", **_end(_child(answer, verb, spec, said), said))
         finally:
             os.close(said)
+
+
+def _made_of() -> list:
+    """What tells whether it can go on: modules that come later would be of an upgraded Python, and a process that has
+    the kit in memory would make anew what `remove` took away with it."""
+    found: list = []
+    for path in (sys.argv[0], sys.executable, os.__file__):
+        try:
+            known = os.stat(path)
+            found.append((known.st_dev, known.st_ino, known.st_mtime_ns))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _prepare(verb: str) -> None:
@@ -82,7 +97,7 @@ def _child(answer: Answer, verb: str, spec: dict, said: int) -> int:
 
 
 def _end(status: int, said: int) -> dict[str, Any]:
-    if os.WIFSIGNALED(status):
+    if status:
         sys.stdout.write("\n")  # it may have been in the middle of a line
     size = os.fstat(said).st_size
     text = os.pread(said, SAID, max(0, size - SAID)).decode("utf-8", "replace")

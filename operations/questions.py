@@ -12,13 +12,11 @@ from pyinfra.api.host import Host
 from gpufleet.errors import BoxError
 from operations.remote_shell import Command, complain
 
-READY, END = '{"event": "ready"}', '{"event": "end"'  # hostkit.questions
+READY, AGAIN, END = '{"event": "ready"}', '{"event": "again"}', '{"event": "end"'  # hostkit.questions
 READY_SECONDS = 60
 IDLE_SECONDS = 1800  # half of the time after which one that is asked nothing ends
-LAST = ("apt", "remove")  # what these change may be Python, or the kit itself
 
 _waiting: dict[str, list[Command]] = {}  # by box
-_changed: dict[str, float] = {}  # when one of LAST ended on a box
 
 
 def ask(
@@ -29,26 +27,27 @@ def ask(
     + seconds: how long it may be silent; None: for ever
     + begin: starts a process of the kit's verb `questions` on the box
     """
-    command = _found(host) or _admitted(begin())
     question = json.dumps({"verb": verb, "spec": spec}).encode() + b"\n"
     end: dict[str, Any] = {}
-    try:
-        for line in command.lines([question], seconds, more=True):
-            if line.startswith(END):
-                end = _read(line)
-                break
-            if line != READY:
-                yield line
-        if not end:
-            command.end()
-    finally:
-        if verb in LAST:
-            _changed[host.name] = time.monotonic()
-        if end and command.began > _changed.get(host.name, 0.0):
-            command.used = time.monotonic()
-            _waiting.setdefault(host.name, []).append(command)
-        else:
-            command.close()
+    while not end:
+        command = _found(host) or _admitted(begin())
+        try:
+            for line in command.lines([question], seconds, more=True):
+                if line == AGAIN:
+                    break
+                if line.startswith(END) and (end := _read(line)):
+                    break
+                if not line.endswith(READY):
+                    yield line
+            else:
+                command.end()
+                return
+        finally:
+            if end:
+                command.used = time.monotonic()
+                _waiting.setdefault(host.name, []).append(command)
+            else:
+                command.close()
     if end.get("status"):
         complain(host, end["said"], command.password)
 
@@ -66,8 +65,7 @@ def _found(host: Host) -> Command | None:
     waiting = _waiting.get(host.name, [])
     while waiting:
         command = waiting.pop()
-        fresh = time.monotonic() - command.used < IDLE_SECONDS and command.began > _changed.get(host.name, 0.0)
-        if fresh and command.runs_on(host):
+        if time.monotonic() - command.used < IDLE_SECONDS and command.runs_on(host):
             return command
         command.close()
     return None
@@ -80,7 +78,7 @@ def _admitted(command: Command) -> Command:
     try:
         try:
             for line in command.lines([], READY_SECONDS, more=True):
-                if line == READY:
+                if line.endswith(READY):  # after what the login's own files print
                     return command
         except BoxError as error:
             if not isinstance(error.__cause__, TimeoutError):

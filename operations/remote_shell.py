@@ -39,7 +39,7 @@ class Command:
 
     def __init__(self, host: Host, script: str, password: str | None) -> None:
         self.host, self.password = host, password
-        self.began = self.used = time.monotonic()
+        self.used = time.monotonic()
         command = f"sh -c {shlex.quote(script)}"
         if password is not None:
             # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.

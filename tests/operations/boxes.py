@@ -25,6 +25,7 @@ from tests.command import owners_folder
 PASSWORD = "any"
 LOOPBACK = "127.0.0.1"
 INVENTORY = "from gpufleet.inventory import by_traits\nboxes = {boxes!r}\nglobals().update(by_traits(boxes))\n"
+AGAIN = b'{"event": "again"}\n'
 READY = b'{"event": "ready"}\n'
 END = b'{"event": "end", "said": "", "status": 0}\n'
 # A box's kit: (box, verb, spec) → the result of the verb. Raises Failure.
@@ -41,6 +42,7 @@ class Boxes:
     + kit: answers every verb but the look; without it:
     + answers: the events that a verb says, by verb (without any it says nothing and goes on)
     + asked: (box, verb) of each call; scripts: of the last look at each box
+    + upgraded: boxes whose process of the kit does not answer the next question
     + at_once: how many sessions a connection may have (MaxSessions of sshd)
     + processes: the box of each process of the kit, which answers one call or many
     """
@@ -50,6 +52,7 @@ class Boxes:
     ports: dict[str, int] = field(default_factory=dict)
     off: set[str] = field(default_factory=set)
     hung: set[str] = field(default_factory=set)
+    upgraded: set[str] = field(default_factory=set)
     at_once: int = 10
     logins: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
@@ -170,6 +173,10 @@ class _Server(paramiko.ServerInterface):
         channel.sendall(READY)
         for line in questions:
             question = json.loads(line)
+            if self.name in self.boxes.upgraded:
+                self.boxes.upgraded.discard(self.name)
+                channel.sendall(AGAIN)
+                break
             if (text := self._said(question["verb"], question["spec"])) is None:
                 return
             channel.sendall(f"{text}\n".encode() + END)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -28,21 +27,19 @@ def found() -> Iterator[Boxes]:
 
 
 def forget() -> None:
-    ASKED.clear()
-    for kept in (questions._waiting, questions._changed, become.by_box):
-        kept.clear()  # type: ignore[attr-defined]
+    questions._waiting.clear()
+    become.by_box.clear()
 
 
 def kit(box: str, verb: str, spec: dict[str, Any]) -> dict[str, Any]:
     if verb == "fails":
         raise Failure("it is full", "make room")
     if "meet" in spec:
-        ASKED.set()
         spec["meet"] = MEETING.wait(10)
     return {"said": [box, verb, spec]}
 
 
-MEETING, ASKED = threading.Barrier(2), threading.Event()
+MEETING = threading.Barrier(2)
 
 
 def connected(found: Boxes, name: str) -> Any:
@@ -80,19 +77,14 @@ def test_calls_at_once_have_a_process_each(found: Boxes) -> None:
     assert found.processes == ["one", "one"], "the second two found those of the first"
 
 
-@pytest.mark.parametrize("verb", questions.LAST)
-def test_what_may_change_python_is_the_last_of_all_that_run_then(found: Boxes, verb: str) -> None:
+def test_a_process_whose_python_was_upgraded_has_another_asked(found: Boxes) -> None:
     host = connected(found, "one")
-    thread = threading.Thread(target=lambda: remote.call(host, "x", {"meet": 0}))
-    thread.start()
-    assert ASKED.wait(10)
     remote.call(host, "stock", {})
-    remote.call(host, verb, {})
-    MEETING.wait(10)
-    thread.join(10)
-    for _ in range(2):
-        remote.call(host, "stock", {})
-    assert found.processes == ["one"] * 3, "that of x, that of the verb, and a new one"
+    found.upgraded.add("one")
+    for number in range(2):
+        assert remote.call(host, "stock", {"n": number})["said"] == ["one", "stock", {"n": number}]
+    assert found.processes == ["one", "one"]
+    assert found.asked == [("one", "stock")] * 3, "and nothing is done twice"
 
 
 def test_bytes_go_to_a_process_of_their_own(found: Boxes) -> None:
@@ -173,6 +165,7 @@ def test_an_answer_that_breaks_off_is_a_connection_that_did(
     monkeypatch.setattr(served._Server, "_answer_many", half)
     with pytest.raises(BoxError, match="one: the connection broke off while a command was running"):
         remote.call(connected(found, "one"), "stock", {})
+    assert found.processes == ["one"], "it may have been done: nothing is asked a second time"
 
 
 def test_sudo_takes_nothing_for_a_password_but_the_password(found: Boxes) -> None:
@@ -192,12 +185,14 @@ def test_sudo_that_takes_it_no_more_is_said(found: Boxes, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("payload", [None, [b""]])
-def test_processes_that_wait_make_room(found: Boxes, payload: list[bytes] | None) -> None:
+def test_processes_that_wait_make_room(
+    found: Boxes, monkeypatch: pytest.MonkeyPatch, payload: list[bytes] | None
+) -> None:
     found.at_once = 1
     host = connected(found, "one")
     remote.call(host, "stock", {})
     if payload is None:
-        questions._changed["one"] = time.monotonic()  # the one that waits is of no use
+        monkeypatch.setattr(questions, "_found", lambda host: None)  # as where all that wait are asked
     assert remote.call(host, "receive", {}, payload=payload)["said"][1] == "receive"
 
 

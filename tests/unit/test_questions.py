@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpufleet import kit
+from hostkit import questions
 from operations import kit_scripts
 
 # Verbs for these tests, in the kit's place; what `answer` does with exceptions is tried with the kit itself.
@@ -28,7 +30,7 @@ def answer(verb, question):
         events.result({"seen": seen, "umask": before, "stdin": sys.stdin.buffer.read().decode()})
         return 0
     if verb == "say":
-        sys.stdout.write("in the middle" if spec.get("dies") else "of it\\n")
+        sys.stdout.write("in the middle" if spec.get("dies") else "of it")
         sys.stderr.write(spec.get("error", ""))
         sys.stdout.flush()
         os.kill(os.getpid(), signal.SIGKILL) if spec.get("dies") else None
@@ -67,7 +69,7 @@ class Process:
         for line in iter(self.running.stdout.readline, b""):
             if line.startswith(b'{"event": "end"'):
                 return lines, json.loads(line)
-            lines.append(line.decode().rstrip("\n"))
+            lines += [line.decode().rstrip("\n")] if line != b"\n" else []
         raise AssertionError(lines)
 
     def end(self) -> int:
@@ -140,12 +142,34 @@ def test_it_ends_when_nobody_asks_any_more_and_not_before(tmp_path: Path) -> Non
     process.end()
 
 
-def test_it_answers_nothing_once_the_kit_is_gone(tmp_path: Path) -> None:
-    """What removes gpufleet from the box relies on that."""
-    process = started(tmp_path)
+@pytest.mark.parametrize("happens", ["removed", "put anew", "touched"])
+def test_it_answers_nothing_once_the_kit_is_another(tmp_path: Path, happens: str) -> None:
+    """What removes gpufleet from the box relies on that; of Python's own files it is told alike."""
+    process, file = started(tmp_path), tmp_path / "kit.py"
     assert process.ask("remember", {"word": "a", "umask": 0o22})[1]["status"] == 0
-    (tmp_path / "kit.py").unlink()
-    with pytest.raises(AssertionError):
-        process.ask("remember", {"word": "b", "umask": 0o22})
-    assert process.running.stderr and b"kit.py is gone from this box" in process.running.stderr.read()
-    assert process.end() == 2
+    if happens == "removed":
+        file.unlink()
+    elif happens == "put anew":
+        (tmp_path / "aside").write_text(file.read_text())
+        (tmp_path / "aside").replace(file)
+    else:
+        os.utime(file, (1, 1))
+    assert process.running.stdin and process.running.stdout
+    process.running.stdin.write(b'{"verb": "remember", "spec": {"word": "b", "umask": 18}}\n')
+    assert process.running.stdout.read() == b'{"event": "again"}\n'
+    assert process.end() == 0
+
+
+def test_an_upgrade_of_python_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kit_file, python, library = tmp_path / "kit", tmp_path / "python3", tmp_path / "os.py"
+    for file in (kit_file, python, library):
+        file.write_text("")
+    monkeypatch.setattr("sys.argv", [str(kit_file)])
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr(os, "__file__", str(library))
+    before = questions._made_of()
+    assert questions._made_of() == before
+    for file in (python, library):
+        os.utime(file, (1, 1))
+        assert questions._made_of() != before
+        before = questions._made_of()
