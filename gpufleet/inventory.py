@@ -101,13 +101,13 @@ def from_file(path: Path) -> Fleet:
             raise
         raise ConfigError([f"{path}: it ends the program itself, with {error.code}; take that out"]) from error
     except Exception as error:  # an owner's file can raise anything
-        raise ConfigError([_raised(path, error)]) from error
+        raise ConfigError([raised(path, error)]) from error
     if not _current:
         raise ConfigError([no_inventory(path)])
     return current()
 
 
-def _raised(path: Path, error: Exception) -> str:
+def raised(path: Path, error: Exception) -> str:
     """What an inventory's own code raised, with the last line of that file on the way there."""
     if isinstance(error, PermissionError):
         return paths.unreadable(error.filename or path, error)

@@ -80,6 +80,24 @@ def test_an_inventory_that_ends_the_program(tmp_path: Path, inventory: str, code
     assert done.returncode == code and says in done.stdout and "Traceback" not in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import sys\nboxes = [adress]", "line 3: NameError: name 'adress' is not defined"),
+        ("boxes = [", "SyntaxError: '[' was never closed (home.py, line 2)"),
+        ("import of_nobody", "line 2: ModuleNotFoundError: No module named 'of_nobody'"),
+        ("raise PermissionError(13, 'Permission denied', '/a/b')", "/a/b cannot be read: permission denied"),
+    ],
+)
+def test_what_an_inventory_raises_is_a_line_of_a_deploy_as_of_others(tmp_path: Path, text: str, says: str) -> None:
+    owners_folder(tmp_path, f"from gpufleet.inventory import by_traits\n{text}\n")
+    planned = plan(tmp_path, "inventory/home.py").stdout
+    deployed = run(tmp_path, "deploy", "-y", "inventory/home.py", program=GPUFLEET)
+    assert deployed.returncode == 2 and "Traceback" not in deployed.stdout, deployed.stdout
+    (line,) = [line for line in deployed.stdout.splitlines() if line.startswith("gpufleet: ")]
+    assert says in line and line in planned, (planned, line)
+
+
 def test_names_with_brackets_are_no_markup(tmp_path: Path) -> None:
     scenario = json.loads(Path(PAIR).read_text(encoding="utf-8"))
     (tmp_path / "odd.json").write_text(json.dumps({**scenario, "name": "[/red]"}))
