@@ -111,12 +111,13 @@ def page(source: str, settings: Mapping[str, Any], folder: Path) -> Made:
 
 def check(files: Mapping[str, str], boxes: Sequence[tuple[str, dict[str, Any]]], folder: Path) -> None:
     """Raises ConfigError for what a deploy of this folder would find wrong in it, before it is there."""
-    from gpufleet import inventory
+    from gpufleet import inventory, paths
 
     with tempfile.TemporaryDirectory() as aside:
         write(Path(aside), files)
         if boxes:
-            inventory.load(boxes, Path(aside).resolve() / INVENTORY, [folder / "files" / "models"])
+            models = folder / "files" / "models"
+            inventory.load(boxes, Path(aside).resolve() / INVENTORY, [models] if paths.is_folder(models) else [])
 
 
 def refuse_what_is_there(folder: Path, names: Iterable[str]) -> None:
