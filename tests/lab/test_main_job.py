@@ -167,6 +167,7 @@ def test_a_unit_that_was_overwritten_is_put_right(lab: SmallLab, folder: Path) -
     assert lab.sh("lab-2", f"systemctl is-enabled {UNIT}") == "enabled"
     # What ran under a unit of another making need not be ours; the others go on as they were.
     assert {name: pids(lab)[name] == before[name] for name in BOXES} == {"lab-1": False, "lab-2": True, "lab-3": True}
+    assert [deploy(folder).state(name) for name in BOXES] == ["serving, nothing to do"] * 3
 
 
 @pytest.mark.large

@@ -79,6 +79,7 @@ def test_the_box_is_set_as_far_as_a_container_lets_itself(lab: SmallLab, tmp_pat
     drifted = deploy(folder)
     assert "install gpufleet-host.service: it is changed" in drifted.output
     assert lab.sh(BOX, "systemctl is-enabled gpufleet-host.service") == "enabled"
+    assert deploy(folder).state(BOX) == "nothing to do"
     (tmp_path / "nothing").mkdir()
     nothing = deploy(lab.folder(tmp_path / "nothing", {BOX: {}}))
     assert "remove gpufleet-host.service" in nothing.output
