@@ -16,7 +16,7 @@ READY, AGAIN, END = '{"event": "ready"}', '{"event": "again"}', '{"event": "end"
 READY_SECONDS = 60
 IDLE_SECONDS = 1800  # half of the time after which one that is asked nothing ends
 
-_waiting: dict[str, list[Command]] = {}  # by box
+_waiting: dict[str, list[tuple[float, Command]]] = {}  # by box, since when
 
 
 def ask(
@@ -44,8 +44,7 @@ def ask(
                 return
         finally:
             if end:
-                command.used = time.monotonic()
-                _waiting.setdefault(host.name, []).append(command)
+                _waiting.setdefault(host.name, []).append((time.monotonic(), command))
             else:
                 command.close()
     if end.get("status"):
@@ -55,7 +54,7 @@ def ask(
 def close_waiting(host: Host) -> bool:
     """End the box's processes that nobody asks now; whether there were any."""
     commands = _waiting.pop(host.name, [])
-    for command in commands:
+    for _, command in commands:
         command.close()
     return bool(commands)
 
@@ -64,8 +63,8 @@ def _found(host: Host) -> Command | None:
     """A process that answered before and waits; the others stay for calls meanwhile."""
     waiting = _waiting.get(host.name, [])
     while waiting:
-        command = waiting.pop()
-        if time.monotonic() - command.used < IDLE_SECONDS and command.runs_on(host):
+        since, command = waiting.pop()
+        if time.monotonic() - since < IDLE_SECONDS and command.runs_on(host):
             return command
         command.close()
     return None

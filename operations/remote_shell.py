@@ -39,14 +39,14 @@ class Command:
 
     def __init__(self, host: Host, script: str, password: str | None) -> None:
         self.host, self.password = host, password
-        self.used = time.monotonic()
+        self._seconds: float | None = None
         command = f"sh -c {shlex.quote(script)}"
         if password is not None:
             # -k: sudo always reads the password line, whether or not it remembers one; so nothing else is taken for it.
             command = f"sudo -S -k -p '' {command}" if password else f"sudo -n {command}"
         self._channel = _channel(host)
         try:
-            with self._words(None):
+            with self._words():
                 # A login shell that is no POSIX shell still understands this.
                 self._channel.exec_command(f"env LC_ALL=C {command}")
                 self._output = self._channel.makefile("rb")
@@ -63,19 +63,20 @@ class Command:
         + more: there will be more for it to read
         """
         first, self._first = self._first, []
+        self._seconds = seconds
         self._channel.settimeout(seconds)
-        with self._words(seconds):
+        with self._words():
             _send(self._channel, chain(first, stdin), more)
             yield from (line.decode("utf-8", "replace").rstrip("\n") for line in self._output)
 
     def no_more(self) -> None:
         """It has read all that there will be."""
-        with self._words(None):
+        with self._words():
             _send(self._channel, [], more=False)
 
     def end(self) -> None:
         """Wait for its end; what it wrote to standard error is raised when that was a bad one."""
-        with self._words(None):
+        with self._words():
             said = self._said.read().decode("utf-8", "replace")
             status = self._channel.recv_exit_status()
         if status == -1:
@@ -94,12 +95,12 @@ class Command:
             self._channel.close()
 
     @contextmanager
-    def _words(self, seconds: float | None) -> Iterator[None]:
+    def _words(self) -> Iterator[None]:
         try:
             yield
         except GONE as error:
-            if seconds and isinstance(error, TimeoutError):
-                cause = f"no answer within {seconds:.0f} s"
+            if self._seconds and isinstance(error, TimeoutError):
+                cause = f"no answer within {self._seconds:.0f} s"
                 raise BoxError(self.host.name, cause, "see what the box is busy with") from error
             raise broke_off(self.host, error) from error
 

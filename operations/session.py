@@ -11,6 +11,7 @@ from typing import Any
 import click
 import pyinfra_cli.cli
 from pyinfra.context import ctx_config, ctx_state
+from pyinfra_cli.exceptions import UnexpectedExternalError
 from pyinfra_cli.util import parse_cli_arg
 
 from gpufleet import address, inventory, terminal
@@ -76,13 +77,18 @@ def installed() -> bool:
 def _keep_overrides(wanted: str) -> None:
     """What --data, --ssh-user, --ssh-password-prompt and the like come to, as pyinfra hands it to the inventory.
 
-    An inventory that hands no boxes to gpufleet is refused when it was read.
+    An inventory that hands no boxes to gpufleet is refused when it was read; what one raises is said in a line.
     """
     original = pyinfra_cli.cli.make_inventory
 
     def make_inventory(*args: Any, **kwargs: Any) -> Any:
         session.overrides = dict(kwargs.get("override_data") or {})
-        found = original(*args, **kwargs)
+        try:
+            found = original(*args, **kwargs)
+        except (UnexpectedExternalError, SyntaxError, ValueError, OSError) as error:
+            if not wanted.endswith(".py"):
+                raise
+            raise Stop(inventory.raised(Path(wanted), getattr(error, "exception", error)), WRONG) from error
         if session.deploys and session.fleet is None and wanted.endswith(".py"):
             raise Stop(inventory.no_inventory(Path(wanted)), WRONG)
         return found

@@ -11,7 +11,6 @@ import importlib.metadata
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -95,25 +94,4 @@ def loaded() -> Callable[[], Any]:
         with no_plugins_of_gevent():
             from pyinfra_cli.main import main as pyinfra
         importlib.import_module("operations.session")  # which config.py needs
-    say_what_an_inventory_raises()
     return pyinfra
-
-
-def say_what_an_inventory_raises() -> None:
-    """In a line, as all other commands do, where pyinfra shows a traceback of its own."""
-    import pyinfra_cli.inventory as theirs
-    from pyinfra_cli.exceptions import UnexpectedExternalError
-
-    from gpufleet.errors import WRONG
-    from gpufleet.inventory import raised
-
-    original = theirs._get_groups_from_filename
-
-    def groups(file: str) -> Any:
-        try:
-            return original(file)
-        except (UnexpectedExternalError, SyntaxError, ValueError, OSError) as error:
-            print(f"gpufleet: {raised(Path(file), getattr(error, 'exception', error))}", file=sys.stderr)
-            raise SystemExit(WRONG) from None
-
-    theirs._get_groups_from_filename = groups

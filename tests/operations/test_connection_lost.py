@@ -92,6 +92,12 @@ def test_it_is_one_line_of_the_box(step: str, error: Exception, silent: bool) ->
         list(remote_shell.run(host(Fails(step, error, silent)), "true", [b"block"], None))
 
 
+@pytest.mark.parametrize("step", ["sendall", "read", "recv_exit_status"])
+def test_a_limit_of_silence_holds_to_the_end(step: str) -> None:
+    with pytest.raises(BoxError, match=r"^box: no answer within 7 s\. See what the box is busy with"):
+        list(remote_shell.run(host(Fails(step, TimeoutError(), silent=True)), "true", [b"block"], None, 7))
+
+
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
 def test_a_command_that_ended_well_has_ended_well(error: Exception) -> None:
     """The connection went away after its exit status came: the next command says so."""

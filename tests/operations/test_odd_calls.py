@@ -89,10 +89,17 @@ def test_an_inventory_that_ends_the_program(tmp_path: Path, inventory: str, code
         ("raise PermissionError(13, 'Permission denied', '/a/b')", "/a/b cannot be read: permission denied"),
     ],
 )
-def test_what_an_inventory_raises_is_a_line_of_a_deploy_as_of_others(tmp_path: Path, text: str, says: str) -> None:
+@pytest.mark.parametrize(
+    ("program", "call"),
+    [(GPUFLEET, ("deploy", "-y", "inventory/home.py")), (PYINFRA, ("-y", "inventory/home.py", "deploy.py"))],
+    ids=["gpufleet", "pyinfra"],
+)
+def test_what_an_inventory_raises_is_a_line_of_a_deploy_as_of_others(
+    tmp_path: Path, text: str, says: str, program: list[str], call: tuple[str, ...]
+) -> None:
     owners_folder(tmp_path, f"from gpufleet.inventory import by_traits\n{text}\n")
     planned = plan(tmp_path, "inventory/home.py").stdout
-    deployed = run(tmp_path, "deploy", "-y", "inventory/home.py", program=GPUFLEET)
+    deployed = run(tmp_path, *call, program=program)
     assert deployed.returncode == 2 and "Traceback" not in deployed.stdout, deployed.stdout
     (line,) = [line for line in deployed.stdout.splitlines() if line.startswith("gpufleet: ")]
     assert says in line and line in planned, (planned, line)

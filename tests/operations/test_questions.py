@@ -106,7 +106,7 @@ def test_silence_ends_its_process_and_the_next_call_has_another(found: Boxes) ->
 
 
 def close_it(found: Boxes, host: Any, patch: pytest.MonkeyPatch) -> None:
-    (command,) = questions._waiting["one"]
+    ((_, command),) = questions._waiting["one"]
     command._channel.shutdown_write()  # the box's end closes then
     assert command._channel.recv(1) == b""
 
