@@ -16,9 +16,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import operations.greenlets  # noqa: F401
 import click
 import pyinfra
-import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's, which has to come before they are used
 from pyinfra.api import Config, Inventory, State
 from pyinfra.api.exceptions import ConnectError
 from pyinfra.api.host import Host

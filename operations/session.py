@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import operations.greenlets  # noqa: F401
 import click
 import pyinfra_cli.cli
 from pyinfra.context import ctx_config, ctx_state

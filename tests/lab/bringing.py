@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's
+import operations.greenlets  # noqa: F401
 from gevent.pool import Pool
 from pyinfra.api import Config, Inventory, State
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pyinfra_cli  # noqa: F401 - it makes sockets and threads gevent's
+import operations.greenlets  # noqa: F401
 from gevent.pool import Pool
 from pyinfra.api import Config, Inventory, State
 
