@@ -186,8 +186,10 @@ def test_a_full_disk_costs_its_box_only(lab: SmallLab, files: Files) -> None:
 def test_a_file_that_went_bad_on_a_disk_is_made_good(lab: SmallLab, files: Files) -> None:
     names = NAMES[:3]
     Run(lab, files, names).end()
-    bad = files.items[0]
-    lab.sh("lab-1", f"printf x | dd of={STORE}/{bad['sha256']}/{bad['filename']} bs=1 seek=4000000 conv=notrunc")
+    bad, at = files.items[0], 4_000_000
+    byte = files.path(bad).read_bytes()[at] ^ 1
+    damage = f"printf '\\{byte:03o}' | dd of={STORE}/{bad['sha256']}/{bad['filename']} bs=1 seek={at} conv=notrunc"
+    lab.sh("lab-1", damage)
     run = Run(lab, files, names)
     done = run.end()
     assert (done["failed"], done["sent"]) == ({}, 0), "the other boxes have it"

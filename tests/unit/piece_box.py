@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import random
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ import pytest
 from hostkit import fetch, model, pieces, receive, stock, store
 
 PIECE = 1000
-DATA = os.urandom(10_500)  # eleven pieces, the last shorter
+DATA = random.Random(10).randbytes(10_500)  # eleven pieces, the last shorter
 SHA = hashlib.sha256(DATA).hexdigest()
 NAME = "model-00001-of-00002.safetensors"
 SUMS = [hashlib.sha256(DATA[start : start + PIECE]).hexdigest() for start in range(0, len(DATA), PIECE)]

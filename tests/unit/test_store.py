@@ -6,6 +6,7 @@ import errno
 import hashlib
 import io
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -21,7 +22,7 @@ import pytest
 from hostkit import fetch, files, pull, receive, serve, stock, store
 from hostkit.errors import Failure
 
-DATA = os.urandom(3_000_000)
+DATA = random.Random(3).randbytes(3_000_000)
 SHA = hashlib.sha256(DATA).hexdigest()
 NAME = "thing-1.0-py3-none-any.whl"
 FILE = {"filename": NAME, "sha256": SHA, "size": len(DATA)}
