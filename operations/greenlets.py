@@ -1,7 +1,7 @@
 """Sockets and threads of this process are gevent's, as pyinfra has it: to be imported before any of them are used.
 
-What is closed is closed at once, where gevent (25.8.1 and newer) would wait for its loop to run next: a tree that is
-deleted meanwhile would hold each of its folders open, and end at the limit of open files.
+Folders are closed at once, where gevent (25.8.1 and newer) would wait for its loop to run next: a tree that is deleted
+meanwhile would hold each of its folders open, and end at the limit of open files.
 """
 
 from __future__ import annotations
