@@ -1,4 +1,4 @@
-"""A replaced MTP head beside an owner's folder, which stays as it is: a folder of links, and of what is written anew."""
+"""A replaced MTP head beside an owner's folder, which stays as it is: links, and what is written anew."""
 
 from __future__ import annotations
 
